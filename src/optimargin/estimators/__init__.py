@@ -1,0 +1,6 @@
+"""The scikit-learn classes."""
+
+from optimargin.estimators.kernel import ODMClassifier
+from optimargin.estimators.linear import LinearODMClassifier
+
+__all__ = ["LinearODMClassifier", "ODMClassifier"]

@@ -1,0 +1,281 @@
+"""What the linear and the kernel classifier share: from data to problems, and back."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from joblib import effective_n_jobs
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from optimargin.estimators.progress import (
+    CallbackSupportMixin,
+    has_callbacks,
+    how_good,
+    watching,
+    with_callbacks,
+)
+from optimargin.loss import odm, scaled, dual_of
+from optimargin.margins import loo_bound
+from optimargin.memory import limit_in_bytes
+from optimargin.problem import Point, Problem, Solution, Start, Status, Stop, drive
+from optimargin.solvers.choose import choose
+
+_SMALL_INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.bool_)
+
+
+class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+    """Pose binary problems, solve them, adopt the answers; one against the rest beyond two."""
+
+    _saved_state: ClassVar[tuple[str, ...]] = ()
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "lam": [Interval(Real, 0, None, closed="neither")],
+        "mu": [Interval(Real, 0, None, closed="left")],
+        "theta": [Interval(Real, 0, 1, closed="left")],
+        "fit_intercept": ["boolean"],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "time_limit": [Interval(Real, 0, None, closed="neither"), None],
+        "warm_start": ["boolean"],
+        "memory_limit": [Interval(Real, 0, None, closed="neither"), str, None],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    # -- fit: pose, solve, adopt ---------------------------------------------------------
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on the rows of X.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+            Training rows; single and double precision are taken as they are.
+        y : array-like of shape (n_samples,)
+            Class labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            A weight w_i >= 0 counts as w_i copies of the row.
+
+        Returns
+        -------
+        self
+        """
+        with _unchanged_on_error(self):
+            self._validate_params()
+            problems, labels = self._pose(X, y, sample_weight)
+            solutions = self._solve(problems, labels)
+            self._adopt(problems, solutions)
+        return self
+
+    def _pose(self, X: Any, y: Any, sample_weight: Any) -> tuple[list[Problem], np.ndarray]:
+        X, y = self._check_rows(X, y)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weight.any():
+            raise ValueError("sample_weight must have at least one positive entry; all are zero.")
+        classes, code = np.unique(y, return_inverse=True)
+        present = np.bincount(code, weight) > 0
+        if present.sum() < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs rows of at least two classes in y; found one class"
+                f" ({classes[present][0]!r}) with a positive weight."
+            )
+        counted = weight
+        if self.class_weight is not None:
+            factor = compute_class_weight(
+                self.class_weight, classes=classes, y=y, sample_weight=weight
+            )
+            weight = weight * factor[code]
+        self._continuing = self._start(classes, X)
+        self.classes_ = classes
+        loss = odm(self.lam, self.mu, self.theta, float(counted.sum()))
+        threads = effective_n_jobs(-1 if self.n_jobs is None else self.n_jobs)
+        data = self._data(X, counted, threads)
+        positive = [1] if len(classes) == 2 else range(len(classes))
+        return [
+            Problem(X, np.where(code == k, 1.0, -1.0), weight, loss, threads=threads, **data)
+            for k in positive
+        ], y
+
+    def _check_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=_floating(X),
+            order="C",
+            accept_large_sparse=True,
+            ensure_min_samples=2,
+        )
+        check_classification_targets(y)
+        if sp.issparse(X) and not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        return X, y
+
+    def _solve(self, problems: list[Problem], labels: np.ndarray) -> list[Solution]:
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        starts = self._continuing or [Start()] * len(problems)
+        together = len(problems) > 1 and not self.verbose and not has_callbacks(self)
+        workers = min(problems[0].threads, len(problems)) if together else 1
+        seconds = self.time_limit and self.time_limit * workers / len(problems)
+        attributes = (lambda p: self._attributes(problems, [p])) if len(problems) == 1 else None
+        with watching(self, problems[0].X, labels, attributes) as watch:
+            stop = Stop(self.tol, self.max_iter, seconds, watch)
+
+            def one(problem: Problem, start: Start) -> Solution:
+                solver = choose(self.solver, problem, seed)
+                return drive(solver.points(problem, start), stop, solver.name)
+
+            with ThreadPoolExecutor(workers) as pool:
+                solutions = list((pool.map if workers > 1 else map)(one, problems, starts))
+        worst = max(solutions, key=lambda s: (s.status is not Status.CONVERGED, s.gap))
+        if worst.status is not Status.CONVERGED:
+            warnings.warn(
+                how_good(worst, self.tol, type(self).__name__), ConvergenceWarning, stacklevel=5
+            )
+        elif self.verbose:
+            print(how_good(worst, self.tol, type(self).__name__))
+        return solutions
+
+    def _adopt(self, problems: list[Problem], solutions: list[Solution]) -> None:
+        del self._continuing
+        for name, value in self._attributes(problems, solutions).items():
+            setattr(self, name, value)
+        single = len(solutions) == 1
+        worst = max(solutions, key=lambda s: (s.status is not Status.CONVERGED, s.gap))
+        norms = self._norms(problems[0])
+        bounds = [
+            loo_bound(p.loss, dual_of(scaled(p.loss, p.weight), s.margin), norms, p.weight)
+            for p, s in zip(problems, solutions, strict=True)
+        ]
+        self.n_iter_ = max(s.rounds for s in solutions)
+        self.objective_ = _one_or_all([s.primal for s in solutions], single)
+        self.dual_gap_ = _one_or_all([s.gap for s in solutions], single)
+        self.loo_bound_ = _one_or_all(bounds, single)
+        self.status_ = worst.status.value
+        self.solver_ = worst.solver
+        self.history_ = _history(solutions)
+        if self.warm_start:
+            self._kept = [Start(s.coef, s.dual) for s in solutions]
+        else:
+            self.__dict__.pop("_kept", None)
+
+    def _start(self, classes: np.ndarray, X: Any) -> list[Start] | None:
+        """Where a warm start continues, if the last fit had the same classes and shape."""
+        kept = getattr(self, "_kept", None)
+        if not self.warm_start or kept is None or not np.array_equal(classes, self.classes_):
+            return None
+        return [self._fitting_start(start, X) for start in kept]
+
+    # -- what the two classifiers do differently -------------------------------------------
+
+    def _data(self, X: Any, weight: np.ndarray, threads: int) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _attributes(self, problems: list[Problem], points: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _norms(self, problem: Problem) -> np.ndarray:
+        raise NotImplementedError
+
+    def _fitting_start(self, start: Start, X: Any) -> Start:
+        raise NotImplementedError
+
+    def _scores(self, X: Any) -> np.ndarray:
+        raise NotImplementedError
+
+    # -- prediction ------------------------------------------------------------------------
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores: f(x) for two classes (positive for ``classes_[1]``), else one per class.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        check_is_fitted(self)
+        X = validate_data(
+            self,
+            X,
+            accept_sparse="csr",
+            dtype=_floating(X),
+            accept_large_sparse=True,
+            reset=False,
+        )
+        scores = self._scores(X)
+        return scores.ravel() if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most likely class of each row.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return self.classes_[(scores > 0).astype(np.intp)]
+        return self.classes_[scores.argmax(axis=1)]
+
+    def save(self, path: Any) -> None:
+        """Write the fitted classifier to a file that ``optimargin.load`` reads."""
+        from optimargin.estimators.saved import save
+
+        save(self, path)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+@contextmanager
+def _unchanged_on_error(estimator: Any) -> Iterator[None]:
+    """Whatever goes wrong inside, the estimator is left as it was."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
+def _floating(X: Any) -> Any:
+    """Types taken as they are; small integers fit single precision, the rest needs double."""
+    dtype = getattr(X, "dtype", None)
+    return np.float32 if dtype in _SMALL_INTEGERS else [np.float64, np.float32]
+
+
+def _one_or_all(values: list[float], single: bool) -> Any:
+    return values[0] if single else np.array(values)
+
+
+def _history(solutions: list[Solution]) -> dict[str, np.ndarray]:
+    rounds = [(k, *r) for k, s in enumerate(solutions) for r in s.history]
+    columns = [np.array(column) for column in zip(*rounds, strict=True)]
+    return dict(zip(("machine", "round", "objective", "gap", "time"), columns, strict=True))

@@ -1,0 +1,243 @@
+"""The kernel classifier: an expansion over the training rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from optimargin.estimators.classifier import MarginClassifier
+from optimargin.gram import make_gram
+from optimargin.kernels import Kernel, make_kernel, sqnorms
+from optimargin.memory import limit_in_bytes
+from optimargin.problem import Problem, Start
+from optimargin.solvers.choose import KERNEL
+from optimargin.threads import spans
+
+KERNELS = ("linear", "rbf", "laplacian", "poly", "sigmoid", "precomputed")
+_BLOCK = 1 << 22  # kernel values held at a time in prediction
+
+
+class ODMClassifier(MarginClassifier):
+    """Optimal margin distribution machine with a kernel.
+
+    Minimises, over functions f = sum_j b_j K(x_j, .) of the kernel's space::
+
+        1/2 |f|^2 + lam / (n (1-theta)^2) sum_i s_i [(1-theta-u_i)_+^2 + mu (u_i-1-theta)_+^2]
+
+    where u_i = y_i f(x_i) is the margin of row i, s_i its weight and n the sum of the
+    sample weights.  ``mu=0, theta=0`` is the squared-hinge SVM.
+
+    Parameters
+    ----------
+    kernel : {"rbf", "linear", "laplacian", "poly", "sigmoid", "precomputed"} or callable
+        A callable takes two matrices of rows and returns the matrix of kernel values.
+    lam : float, default=1.0
+        Weight of the losses; the inverse of regularisation, summed over the data.
+    mu : float, default=0.5
+        Weight of margins above 1 + theta, relative to margins below 1 - theta.
+    theta : float, default=0.2
+        Half-width of the band around 1 in which a margin costs nothing; in [0, 1).
+    gamma : {"scale", "auto"} or float, default="scale"
+        Coefficient of rbf, laplacian, poly and sigmoid; "scale" is
+        1 / (n_features * X.var()), "auto" is 1 / n_features.
+    degree : float, default=3
+        Degree of poly.
+    coef0 : float, default=0.0
+        Constant in poly and sigmoid.
+    solver : {"auto", "dcd", "newton"}, default="auto"
+        Dual coordinate descent or Newton; ``solver_`` tells what "auto" chose.
+    fit_intercept : bool, default=True
+        Whether to add a constant feature of value 1, penalised as the others are.
+    class_weight : dict or "balanced", optional
+        Factors on the losses of each class.
+    tol : float, default=1e-4
+        Relative duality gap at which to stop.
+    max_iter : int, default=1000
+        Most rounds (epochs or Newton steps) of the solver.
+    time_limit : float, optional
+        Seconds after which to stop with the best answer so far.
+    warm_start : bool, default=False
+        Continue from the last fit, if it had the same rows.
+    memory_limit : float or str, optional
+        Bytes, or text such as "2GB", for kernel values kept during training; None means
+        half of the memory that is free.  What does not fit is computed again.
+    n_jobs : int, optional
+        Threads; None means all cores.
+    random_state : int, RandomState or None
+        Decides the order of the rows.
+    verbose : int, default=0
+        Above 0, one live line of progress.
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
+        Coefficients b of the support rows.
+    support_ : ndarray of shape (n_support,)
+        Training rows with a nonzero coefficient.
+    support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Weights in feature space; with ``kernel="linear"`` only.
+    classes_ : ndarray of shape (n_classes,)
+    objective_ : float, or ndarray of shape (n_classes,)
+        The value of the objective above.
+    dual_gap_ : float, or ndarray of shape (n_classes,)
+        Relative duality gap: the objective is at most that far above the optimum.
+    loo_bound_ : float, or ndarray of shape (n_classes,)
+        Leave-one-out bound on the expected error, theorem 3 of the ODM paper.
+    n_iter_ : int
+    status_ : str
+        "converged", "max_iter", "time_limit", "callback" or "precision".
+    solver_ : str
+    history_ : dict of ndarrays
+        Columns machine, round, objective, gap and time.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from optimargin import ODMClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = make_pipeline(StandardScaler(), ODMClassifier()).fit(X, y)
+    >>> round(model.score(X, y), 2)
+    0.98
+    """
+
+    _saved_state: ClassVar[tuple[str, ...]] = ("_gamma",)
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **MarginClassifier._parameter_constraints,
+        "kernel": [StrOptions(set(KERNELS)), callable],
+        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, None, closed="left")],
+        "degree": [Interval(Real, 0, None, closed="left")],
+        "coef0": [Interval(Real, None, None, closed="neither")],
+        "solver": [StrOptions(set(KERNEL))],
+    }
+
+    def __init__(
+        self,
+        *,
+        kernel: str | Callable[[Any, Any], Any] = "rbf",
+        lam: float = 1.0,
+        mu: float = 0.5,
+        theta: float = 0.2,
+        gamma: float | str = "scale",
+        degree: float = 3,
+        coef0: float = 0.0,
+        solver: str = "auto",
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        time_limit: float | None = None,
+        warm_start: bool = False,
+        memory_limit: float | str | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.lam = lam
+        self.mu = mu
+        self.theta = theta
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.solver = solver
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.warm_start = warm_start
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        X, y = super()._check_rows(X, y)
+        if self.kernel == "precomputed":
+            if X.shape[0] != X.shape[1]:
+                raise ValueError(
+                    "X must be a square matrix of kernel values between the training rows when"
+                    f" kernel='precomputed'; got shape {X.shape}."
+                )
+            X = X.toarray() if sp.issparse(X) else X
+        return X, y
+
+    def _data(self, X: Any, weight: np.ndarray, threads: int) -> dict[str, Any]:
+        self._gamma = _gamma(self.gamma, X, weight)
+        bias, limit = float(self.fit_intercept), limit_in_bytes(self.memory_limit)
+        return {"bias": bias, "gram": make_gram(self._kernel(), X, bias, limit, threads)}
+
+    def _kernel(self) -> Kernel:
+        return make_kernel(self.kernel, self._gamma, self.degree, self.coef0)
+
+    def _attributes(self, problems: list[Problem], points: Any) -> dict[str, Any]:
+        B, X = np.array([p.coef for p in points]), problems[0].X
+        support = np.flatnonzero(B.any(axis=0))
+        given = self.kernel == "precomputed"
+        return {
+            "support_": support,
+            "support_vectors_": np.empty((0, 0), X.dtype) if given else X[support],
+            "dual_coef_": B[:, support],
+            "intercept_": B.sum(axis=1) * problems[0].bias ** 2,
+            "classes_": self.classes_,
+            "n_features_in_": self.n_features_in_,
+            "_gamma": self._gamma,
+        }
+
+    def _norms(self, problem: Problem) -> np.ndarray:
+        assert problem.gram is not None
+        return problem.gram.diag
+
+    def _fitting_start(self, start: Start, X: Any) -> Start:
+        fits = start.coef is not None and len(start.coef) == X.shape[0]
+        return start if fits else Start()
+
+    def _scores(self, X: Any) -> np.ndarray:
+        kernel, rows = self._kernel(), self.support_vectors_
+        scores = np.empty((X.shape[0], len(self.dual_coef_)))
+        for span in spans(X.shape[0], max(1, _BLOCK // max(len(self.support_), 1))):
+            if self.kernel == "precomputed":
+                K = X[span][:, self.support_]
+            else:
+                K = kernel.block(X[span].astype(rows.dtype, copy=False), rows)
+            scores[span] = K @ self.dual_coef_.T
+        return scores + self.intercept_
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """Weights in feature space, for a linear kernel."""
+        if self.kernel != "linear":
+            raise AttributeError("coef_ is available with kernel='linear' only.")
+        W = self.dual_coef_ @ self.support_vectors_
+        return W.toarray() if sp.issparse(W) else W
+
+    @property
+    def n_support_(self) -> int:
+        """Number of support rows."""
+        return len(self.support_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+
+def _gamma(gamma: float | str, X: Any, weight: np.ndarray) -> float:
+    """The number that gamma stands for on these rows; weights count as repetitions."""
+    if gamma == "auto":
+        return 1.0 / X.shape[1]
+    if gamma == "scale":
+        size = weight.sum() * X.shape[1]
+        mean = float((weight @ X).sum()) / size
+        variance = float(weight @ sqnorms(X)) / size - mean**2
+        return 1.0 / (X.shape[1] * variance) if variance > 1e-12 * mean**2 else 1.0
+    return float(gamma)

@@ -1,0 +1,151 @@
+"""The linear classifier: a vector of weights, found in feature space."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils._param_validation import StrOptions
+
+from optimargin.estimators.classifier import MarginClassifier
+from optimargin.kernels import sqnorms
+from optimargin.problem import Problem, Start
+from optimargin.solvers.choose import LINEAR
+
+
+class LinearODMClassifier(MarginClassifier):
+    """Linear optimal margin distribution machine.
+
+    Minimises, over the weights w (the intercept b is the weight of a constant feature of
+    value 1 and is penalised with the others, as in LIBLINEAR and libodm)::
+
+        1/2 |w|^2 + lam / (n (1-theta)^2) sum_i s_i [(1-theta-u_i)_+^2 + mu (u_i-1-theta)_+^2]
+
+    where u_i = y_i (w.x_i + b) is the margin of row i, s_i its weight and n the sum of the
+    sample weights.  ``mu=0, theta=0`` is the squared-hinge SVM of
+    ``LinearSVC(C=lam / n)``.
+
+    Parameters
+    ----------
+    lam : float, default=1.0
+        Weight of the losses; the inverse of regularisation, summed over the data.
+    mu : float, default=0.5
+        Weight of margins above 1 + theta, relative to margins below 1 - theta.
+    theta : float, default=0.2
+        Half-width of the band around 1 in which a margin costs nothing; in [0, 1).
+    solver : {"auto", "dcd", "newton", "svrg"}, default="auto"
+        Dual coordinate descent, Newton, or variance-reduced stochastic gradients;
+        ``solver_`` tells what "auto" chose.
+    fit_intercept : bool, default=True
+        Whether to add a constant feature.
+    class_weight : dict or "balanced", optional
+        Factors on the losses of each class.
+    tol : float, default=1e-4
+        Relative duality gap at which to stop.
+    max_iter : int, default=1000
+        Most rounds (epochs or Newton steps) of the solver.
+    time_limit : float, optional
+        Seconds after which to stop with the best answer so far.
+    warm_start : bool, default=False
+        Continue from the last fit.
+    memory_limit : float or str, optional
+        Bytes, or text such as "2GB", for what the solver needs beside the data.
+    n_jobs : int, optional
+        Threads; None means all cores.
+    random_state : int, RandomState or None
+        Decides the order of the rows.
+    verbose : int, default=0
+        Above 0, one live line of progress.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+    classes_ : ndarray of shape (n_classes,)
+    objective_ : float, or ndarray of shape (n_classes,)
+        The value of the objective above.
+    dual_gap_ : float, or ndarray of shape (n_classes,)
+        Relative duality gap: the objective is at most that far above the optimum.
+    loo_bound_ : float, or ndarray of shape (n_classes,)
+        Bound on the expected error by theorem 3 of the ODM paper.
+    n_iter_ : int
+    status_ : str
+        "converged", "max_iter", "time_limit", "callback" or "precision".
+    solver_ : str
+    history_ : dict of ndarrays
+        Columns machine, round, objective, gap and time.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from optimargin import LinearODMClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = make_pipeline(StandardScaler(), LinearODMClassifier()).fit(X, y)
+    >>> round(model.score(X, y), 2)
+    0.98
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **MarginClassifier._parameter_constraints,
+        "solver": [StrOptions(set(LINEAR))],
+    }
+
+    def __init__(
+        self,
+        *,
+        lam: float = 1.0,
+        mu: float = 0.5,
+        theta: float = 0.2,
+        solver: str = "auto",
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        time_limit: float | None = None,
+        warm_start: bool = False,
+        memory_limit: float | str | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.lam = lam
+        self.mu = mu
+        self.theta = theta
+        self.solver = solver
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.warm_start = warm_start
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _data(self, X: Any, weight: np.ndarray, threads: int) -> dict[str, Any]:
+        return {"bias": float(self.fit_intercept)}
+
+    def _attributes(self, problems: list[Problem], points: Any) -> dict[str, Any]:
+        W, bias = np.array([p.coef for p in points]), problems[0].bias
+        return {
+            "coef_": W[:, :-1].copy(),
+            "intercept_": W[:, -1] * bias,
+            "classes_": self.classes_,
+            "n_features_in_": self.n_features_in_,
+        }
+
+    def _norms(self, problem: Problem) -> np.ndarray:
+        return sqnorms(problem.X) + problem.bias**2
+
+    def _fitting_start(self, start: Start, X: Any) -> Start:
+        coef = start.coef if start.coef is not None and len(start.coef) == X.shape[1] + 1 else None
+        same = start.dual is not None and len(start.dual) == X.shape[0] and coef is not None
+        return Start(coef, start.dual if same else None)
+
+    def _scores(self, X: Any) -> np.ndarray:
+        scores = X @ self.coef_.T.astype(X.dtype, copy=False)
+        return (scores.toarray() if sp.issparse(scores) else scores) + self.intercept_

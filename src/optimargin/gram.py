@@ -1,0 +1,154 @@
+"""The kernel matrix of the training rows: kept whole, kept in part, or never kept.
+
+A budget in bytes decides.  Rows that fit it are computed once and stay; the others are
+computed again, in blocks, each time somebody asks.  Coordinate descent visits all rows
+in turn, so keeping a fixed share of them is the best any store can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+
+from optimargin.kernels import RBF, Kernel, Laplacian, Precomputed
+from optimargin.memory import in_words
+from optimargin.rows import LOOP
+from optimargin.threads import shares, spans, spread
+
+_DOUBLE_UP_TO = 4096  # rows; larger kernel matrices are kept in single precision
+_CACHE = 1 << 21  # bytes of a block that is filled while it stays in the cache
+
+
+@dataclass(frozen=True)
+class Gram:
+    """Kernel values among the training rows, plus a constant feature of value bias.
+
+    ``kept`` holds the rows i with ``slot[i] >= 0``, in single or double precision and
+    without the constant; ``width`` more rows may be computed at a time.
+    """
+
+    kernel: Kernel
+    X: Any
+    bias: float
+    diag: np.ndarray
+    kept: np.ndarray
+    slot: np.ndarray
+    width: int
+    threads: int
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.slot)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every row is kept."""
+        return len(self.kept) == self.n
+
+    def rows(self, index: np.ndarray) -> np.ndarray:
+        """K[index], the constant left out; a copy."""
+        if len(index) and (self.slot[index] >= 0).all():
+            return self.kept[self.slot[index]]
+        return compute(self.kernel, self.X, index, self.kept.dtype)
+
+    def blocks(self, index: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """The rows of ``index``, as (their numbers, a matrix, each row's place in it)."""
+        held = self.slot[index] >= 0
+        if held.any():
+            yield index[held], self.kept, self.slot
+        missing = index[~held]
+        for span in spans(len(missing), self.width):
+            part = missing[span]
+            slot = np.full(self.n, -1, dtype=np.int64)
+            slot[part] = np.arange(len(part))
+            yield part, self.rows(part), slot
+
+    def apply(self, v: np.ndarray) -> np.ndarray:
+        """K @ v, the constant included, summed in double precision."""
+        out = np.empty(self.n)
+        for index, K, slot in self.blocks(np.arange(self.n)):
+            place = slot[index]
+
+            def task(part: slice, K=K, index=index, place=place) -> None:
+                _apply(K, place[part], v, index[part], out)
+
+            spread(task, shares(len(index), 4 * self.threads), self.threads)
+        out += self.bias**2 * v.sum()
+        return out
+
+
+@njit(cache=True, nogil=True, **LOOP)
+def _apply(K, place, v, index, out):
+    for k in range(len(index)):
+        row, total = K[place[k]], 0.0
+        for j in range(len(v)):
+            total += row[j] * v[j]
+        out[index[k]] = total
+
+
+def compute(kernel: Kernel, X: Any, index: np.ndarray, dtype: Any) -> np.ndarray:
+    """Rows ``index`` of the kernel matrix, in blocks that stay in the cache."""
+    if isinstance(kernel, Precomputed):
+        return X[index].astype(dtype, copy=False)
+    out = np.empty((len(index), X.shape[0]), dtype=dtype)
+    width = max(8, _CACHE // max(out.itemsize * X.shape[0], 1))
+    for span in spans(len(index), width):
+        out[span] = kernel.block(X[index[span]], X)
+    return out
+
+
+def make_gram(kernel: Kernel, X: Any, bias: float, limit: int, threads: int = 1) -> Gram:
+    """The kernel matrix of the rows of X within ``limit`` bytes, or a clear refusal."""
+    n = X.shape[0]
+    dtype = _precision(kernel, X)
+    if isinstance(kernel, Precomputed):
+        diag, kept, slot, width = kernel.diag(X), X, np.arange(n), n
+    else:
+        X = _prepared(kernel, X, dtype)
+        diag = kernel.diag(X)
+        row = n * np.dtype(dtype).itemsize
+        fits = n * row <= limit
+        width = n if fits else min(max(limit // 8 // row, 1), max(1, (64 << 20) // row))
+        count = n if fits else max((limit - 4 * width * row) // row, 0)
+        if not fits and 4 * row > limit:
+            raise MemoryError(
+                f"memory_limit is {in_words(limit)}, but a kernel machine on {n} rows"
+                f" needs at least {in_words(4 * row)}; the whole kernel matrix would take"
+                f" {in_words(n * row)}."
+            )
+        slot = np.full(n, -1, dtype=np.int64)
+        slot[:count] = np.arange(count)
+        kept = np.empty((count, n), dtype=dtype)
+        _fill(kernel, X, kept, threads)
+    return Gram(kernel, X, bias, diag + bias**2, kept, slot, width, threads)
+
+
+def _fill(kernel: Kernel, X: Any, kept: np.ndarray, threads: int) -> None:
+    def task(part: slice) -> None:
+        kept[part] = kernel.block(X[part], X)
+
+    width = max(8, _CACHE // max(kept.itemsize * X.shape[0], 1))
+    spread(task, spans(len(kept), width), threads)
+
+
+def _precision(kernel: Kernel, X: Any) -> Any:
+    if isinstance(kernel, Precomputed) or X.dtype == np.float32:
+        return X.dtype
+    return np.float64 if X.shape[0] <= _DOUBLE_UP_TO else np.float32
+
+
+def _prepared(kernel: Kernel, X: Any, dtype: Any) -> Any:
+    """X in the precision of the matrix; centred first where only differences count.
+
+    Squared distances come from inner products, which cancel badly when all rows are far
+    from the origin.
+    """
+    if isinstance(kernel, RBF | Laplacian) and not sp.issparse(X):
+        X = X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)
+    return X.astype(dtype, copy=False)

@@ -1,0 +1,185 @@
+"""Kernels: a block of values or a diagonal, nothing stored and nothing cached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+
+class Kernel(Protocol):
+    """K(A, B) for two matrices of rows, and K(x, x) for each row of one."""
+
+    def block(self, A: Any, B: Any) -> np.ndarray:
+        """Kernel values, shape (len(A), len(B)), in the type of A."""
+        ...
+
+    def diag(self, A: Any) -> np.ndarray:
+        """K(x, x) for each row x of A, double precision."""
+        ...
+
+
+def products(A: Any, B: Any) -> np.ndarray:
+    """A @ B.T as a dense array, for dense or sparse rows."""
+    P = A @ B.T
+    return P.toarray() if sp.issparse(P) else P
+
+
+def sqnorms(A: Any) -> np.ndarray:
+    """Squared Euclidean norm of each row, double precision."""
+    if sp.issparse(A):
+        squares = A.multiply(A).sum(axis=1)
+        return np.asarray(squares, dtype=np.float64).ravel()
+    return np.einsum("ij,ij->i", A, A, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """x.z"""
+
+    def block(self, A: Any, B: Any) -> np.ndarray:
+        """Inner products."""
+        return products(A, B)
+
+    def diag(self, A: Any) -> np.ndarray:
+        """Squared norms."""
+        return sqnorms(A)
+
+
+@dataclass(frozen=True)
+class RBF:
+    """exp(-gamma |x - z|^2)"""
+
+    gamma: float
+
+    def block(self, A: Any, B: Any) -> np.ndarray:
+        """The squared distances come from one matrix product, then everything in place."""
+        K = products(A, B)
+        K *= 2.0 * self.gamma
+        K -= (self.gamma * sqnorms(A)).astype(K.dtype)[:, None]
+        K -= (self.gamma * sqnorms(B)).astype(K.dtype)
+        np.minimum(K, 0.0, out=K)
+        return np.exp(K, out=K)
+
+    def diag(self, A: Any) -> np.ndarray:
+        """Ones."""
+        return np.ones(A.shape[0])
+
+
+@dataclass(frozen=True)
+class Laplacian:
+    """exp(-gamma |x - z|_1)"""
+
+    gamma: float
+
+    def block(self, A: Any, B: Any) -> np.ndarray:
+        """Row by row of A, so that no three-dimensional array appears."""
+        A, B = (M.toarray() if sp.issparse(M) else M for M in (A, B))
+        K = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype)
+        for i, x in enumerate(A):
+            np.abs(B - x).sum(axis=1, out=K[i])
+        K *= -self.gamma
+        return np.exp(K, out=K)
+
+    def diag(self, A: Any) -> np.ndarray:
+        """Ones."""
+        return np.ones(A.shape[0])
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """(gamma x.z + coef0)^degree"""
+
+    gamma: float
+    degree: float
+    coef0: float
+
+    def block(self, A: Any, B: Any) -> np.ndarray:
+        """Powers of scaled inner products."""
+        K = products(A, B)
+        K *= self.gamma
+        K += self.coef0
+        return np.power(K, self.degree, out=K)
+
+    def diag(self, A: Any) -> np.ndarray:
+        """Powers of scaled squared norms."""
+        return (self.gamma * sqnorms(A) + self.coef0) ** self.degree
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    """tanh(gamma x.z + coef0); not positive semi-definite in general."""
+
+    gamma: float
+    coef0: float
+
+    def block(self, A: Any, B: Any) -> np.ndarray:
+        """tanh of scaled inner products."""
+        K = products(A, B)
+        K *= self.gamma
+        K += self.coef0
+        return np.tanh(K, out=K)
+
+    def diag(self, A: Any) -> np.ndarray:
+        """tanh of scaled squared norms."""
+        return np.tanh(self.gamma * sqnorms(A) + self.coef0)
+
+
+@dataclass(frozen=True)
+class Custom:
+    """Any function of two matrices of rows that returns their kernel values."""
+
+    function: Callable[[Any, Any], Any]
+
+    def block(self, A: Any, B: Any) -> np.ndarray:
+        """What the function returns, its shape checked."""
+        K = np.asarray(self.function(A, B))
+        if K.shape != (A.shape[0], B.shape[0]):
+            raise ValueError(
+                "kernel: the callable must return an array of shape"
+                f" {(A.shape[0], B.shape[0])} for inputs of {A.shape[0]} and {B.shape[0]}"
+                f" rows, but returned shape {K.shape}."
+            )
+        return K
+
+    def diag(self, A: Any) -> np.ndarray:
+        """The diagonal of small blocks."""
+        width = 64
+        return np.concatenate(
+            [
+                np.diag(self.block(A[s : s + width], A[s : s + width]))
+                for s in range(0, A.shape[0], width)
+            ]
+        ).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Precomputed:
+    """A holds the kernel values of its rows against all columns; B names the columns."""
+
+    def block(self, A: Any, B: Any) -> np.ndarray:
+        """The columns of A that B stands for: all of them, in order."""
+        return A
+
+    def diag(self, A: Any) -> np.ndarray:
+        """The diagonal of a square matrix of kernel values."""
+        return np.diag(A).astype(np.float64)
+
+
+def make_kernel(
+    kernel: str | Callable[[Any, Any], Any], gamma: float, degree: float, coef0: float
+) -> Kernel:
+    """The kernel of that name, or the one that a function computes."""
+    if callable(kernel):
+        return Custom(kernel)
+    return {
+        "linear": lambda: Linear(),
+        "rbf": lambda: RBF(gamma),
+        "laplacian": lambda: Laplacian(gamma),
+        "poly": lambda: Polynomial(gamma, degree, coef0),
+        "sigmoid": lambda: Sigmoid(gamma, coef0),
+        "precomputed": lambda: Precomputed(),
+    }[kernel]()

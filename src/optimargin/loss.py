@@ -1,0 +1,157 @@
+"""Margin losses, each with its slope, curvature, conjugate and dual step.
+
+Every loss of this package is one convex function of the margin u = y f(x),
+described by its conjugate in the signed dual variable a:
+
+    psi(a) = -lo a + ridge_lo a^2 / 2    for 0 <= a <= a_max
+             -hi a + ridge_hi a^2 / 2    for a_min <= a < 0
+    value(u) = max_a  -a u - psi(a)
+
+====================  ========  ========  ===============  =================  ======  =====
+loss                  lo        hi        ridge_lo         ridge_hi           a_min   a_max
+====================  ========  ========  ===============  =================  ======  =====
+ODM, math of `odm`    1-theta   1+theta   1/(2c)           1/(2 c mu)         -inf    inf
+squared hinge         1         -         1/(2C)           -                  0       inf
+hinge                 1         -         0                -                  0       C
+====================  ========  ========  ===============  =================  ======  =====
+
+The functions use operators and ``minimum``/``maximum`` only, so the same lines serve
+scalars inside compiled loops and whole arrays outside them.  A row's weight scales its
+loss: ``scaled(loss, s)`` is the loss s * value(u).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import register_jitable
+
+_TINY = 1e-300  # stands for zero where a quotient must stay defined
+
+
+class Loss(NamedTuple):
+    """A piecewise quadratic margin loss, by the numbers of its conjugate."""
+
+    lo: Any
+    hi: Any
+    ridge_lo: Any
+    ridge_hi: Any
+    a_min: Any
+    a_max: Any
+
+
+def odm(lam: float, mu: float, theta: float, n: float) -> Loss:
+    """c [(1-theta-u)_+^2 + mu (u-1-theta)_+^2] with c = lam / (n (1-theta)^2)."""
+    c = lam / (n * (1.0 - theta) ** 2)
+    above = 1.0 / (2.0 * c * mu) if mu > 0 else 1.0
+    a_min = -np.inf if mu > 0 else 0.0
+    return Loss(1.0 - theta, 1.0 + theta, 1.0 / (2.0 * c), above, a_min, np.inf)
+
+
+def squared_hinge(C: float) -> Loss:
+    """C (1-u)_+^2: the L2-SVM of LIBLINEAR, and ODM with mu = theta = 0, lam = C n."""
+    return Loss(1.0, 1.0, 1.0 / (2.0 * C), 1.0, 0.0, np.inf)
+
+
+def hinge(C: float) -> Loss:
+    """C (1-u)_+: the L1-SVM; its dual variable is bounded by C."""
+    return Loss(1.0, 1.0, _TINY, 1.0, 0.0, float(C))
+
+
+def is_smooth(loss: Loss) -> bool:
+    """Whether the loss has a Lipschitz slope, as every Newton and gradient method needs."""
+    return loss.ridge_lo > _TINY
+
+
+@register_jitable
+def scaled(loss, s):
+    """The loss s * value(u); s = 0 is taken as a number too small to matter."""
+    s = np.maximum(s, _TINY)
+    return Loss(
+        loss.lo,
+        loss.hi,
+        loss.ridge_lo / s,
+        loss.ridge_hi / s,
+        loss.a_min * s,
+        loss.a_max * s,
+    )
+
+
+@register_jitable
+def dual_of(loss, u):
+    """The dual variable that belongs to a margin: a = -slope(u), always feasible."""
+    below = np.minimum(np.maximum(loss.lo - u, 0.0) / loss.ridge_lo, loss.a_max)
+    above = np.maximum(np.minimum(loss.hi - u, 0.0) / loss.ridge_hi, loss.a_min)
+    return below + above
+
+
+@register_jitable
+def slope(loss, u):
+    """Derivative of the loss at the margin u (one of them, where there is a kink)."""
+    return -dual_of(loss, u)
+
+
+@register_jitable
+def value(loss, u):
+    """The loss at the margin u."""
+    short, far = np.maximum(loss.lo - u, 0.0), np.maximum(u - loss.hi, 0.0)
+    below = np.minimum(short / loss.ridge_lo, loss.a_max)
+    above = np.minimum(far / loss.ridge_hi, -loss.a_min)
+    return below * (short - 0.5 * loss.ridge_lo * below) + above * (
+        far - 0.5 * loss.ridge_hi * above
+    )
+
+
+@register_jitable
+def curvature(loss, u):
+    """Second derivative of the loss at the margin u (zero on linear and flat pieces)."""
+    a = dual_of(loss, u)
+    below = (u < loss.lo) * (a < loss.a_max) / loss.ridge_lo
+    above = (u > loss.hi) * (a > loss.a_min) / loss.ridge_hi
+    return below + above
+
+
+@register_jitable
+def target(loss, u):
+    """Where the quadratic piece at the margin u has its minimum: lo or hi."""
+    return loss.lo * (u <= loss.lo) + loss.hi * (u > loss.lo)
+
+
+@register_jitable
+def conjugate(loss, a):
+    """psi(a), the convex conjugate of the loss at -a; finite for a_min <= a <= a_max."""
+    below, above = np.maximum(a, 0.0), np.minimum(a, 0.0)
+    return below * (0.5 * loss.ridge_lo * below - loss.lo) + above * (
+        0.5 * loss.ridge_hi * above - loss.hi
+    )
+
+
+@register_jitable
+def dual_step(loss, a, u, q):
+    """Best new value of one dual variable, the others held.
+
+    Minimises q b^2 / 2 + (u - q a) b + psi(b) over b: u is the row's margin now,
+    q its squared norm K_ii.
+    """
+    p = q * a - u
+    below = np.minimum(np.maximum(p + loss.lo, 0.0) / (q + loss.ridge_lo), loss.a_max)
+    above = np.maximum(np.minimum(p + loss.hi, 0.0) / (q + loss.ridge_hi), loss.a_min)
+    return below + above
+
+
+@register_jitable
+def row_gap(loss, a, u):
+    """value(u) + psi(a) + a u >= 0, a row's share of the duality gap when w = w(a)."""
+    return value(loss, u) + conjugate(loss, a) + a * u
+
+
+@register_jitable
+def slack(loss, a, u):
+    """How far u is from moving a dual variable that rests at 0 or a_max; else 0."""
+    resting = np.minimum(u - loss.lo, (loss.hi - u) if loss.a_min < 0.0 else np.inf)
+    if a == 0.0:
+        return resting
+    if a == loss.a_max:
+        return loss.lo - u
+    return 0.0

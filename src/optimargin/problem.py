@@ -1,0 +1,202 @@
+"""What a solver is given, what it says in each round, and what it leaves behind.
+
+The machine minimises, over w in feature space (or the kernel's space),
+
+    P(w) = |w|^2 / 2 + sum_i s_i loss(u_i),   u_i = y_i f(x_i),
+
+and its dual maximises, over the signed variables a,
+
+    D(a) = -|w(a)|^2 / 2 - sum_i psi_i(a_i),   w(a) = sum_i a_i y_i phi(x_i).
+
+P(w) >= D(a) always, with equality at the optimum: the difference is the certificate.
+Two cases of it need no extra work and no subtraction of large numbers:
+
+    w = w(a) as in coordinate descent:  P - D = sum_i loss_i(u_i) + psi_i(a_i) + a_i u_i
+    a = -slope at the margins of w:     P - D = |w - w(a)|^2 / 2 = |grad P(w)|^2 / 2
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from optimargin.loss import Loss
+
+if TYPE_CHECKING:
+    from optimargin.gram import Gram
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The data of one binary machine, in one place.
+
+    ``gram`` is None for a linear machine in the features of ``X``, with a constant
+    feature of value ``bias``; a kernel machine finds both inside its ``gram``.
+    """
+
+    X: Any
+    y: np.ndarray
+    weight: np.ndarray
+    loss: Loss
+    bias: float = 0.0
+    gram: Gram | None = None
+    threads: int = 1
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.y)
+
+    @property
+    def d(self) -> int:
+        """Number of features, the constant one not counted."""
+        return int(self.X.shape[1])
+
+
+class Point(NamedTuple):
+    """Where a solver stands: a model with its margins and both objectives.
+
+    ``coef`` is w (length d + 1) for a linear machine and the expansion over the rows
+    (length n) for a kernel machine; ``dual`` is a, where the solver has one.
+    """
+
+    coef: np.ndarray
+    dual: np.ndarray | None
+    margin: np.ndarray
+    primal: float
+    bound: float
+    rounds: int
+
+
+class Start(NamedTuple):
+    """Where to begin: an earlier model, an earlier dual variable, or neither."""
+
+    coef: np.ndarray | None = None
+    dual: np.ndarray | None = None
+
+
+class Round(NamedTuple):
+    """One line of the history."""
+
+    round: int
+    objective: float
+    gap: float
+    time: float
+
+
+class Status(Enum):
+    """Why a solver stopped; ``advice`` says what to do about it."""
+
+    CONVERGED = "converged"
+    MAX_ITER = "max_iter"
+    TIME_LIMIT = "time_limit"
+    CALLBACK = "callback"
+    PRECISION = "precision"
+
+    @property
+    def advice(self) -> str:
+        """What the user can change to get a better answer."""
+        return _ADVICE[self]
+
+
+_ADVICE = {
+    Status.CONVERGED: "nothing to do",
+    Status.MAX_ITER: "raise max_iter, or continue from here with warm_start=True,"
+    " or try another solver ('newton' does not mind a large lam), or scale the features",
+    Status.TIME_LIMIT: "raise time_limit, or continue from here with warm_start=True",
+    Status.CALLBACK: "a callback asked to stop; continue with warm_start=True",
+    Status.PRECISION: "no step improves the objective in this arithmetic any more;"
+    " scale the features, pass X as float64, or accept the answer with a larger tol",
+}
+
+
+class Stop(NamedTuple):
+    """When to stop: at a relative duality gap, after some rounds or seconds, or on demand."""
+
+    tol: float = 1e-4
+    max_iter: int = 1000
+    time_limit: float | None = None
+    callback: Callable[[Round, Point], bool] | None = None
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A model with its certificate.
+
+    ``gap`` is relative: (primal - bound) / max(|primal|, |bound|).
+    """
+
+    coef: np.ndarray
+    dual: np.ndarray | None
+    margin: np.ndarray
+    primal: float
+    bound: float
+    status: Status
+    rounds: int
+    solver: str = ""
+    history: list[Round] = field(default_factory=list)
+
+    @property
+    def gap(self) -> float:
+        """Relative duality gap of the model."""
+        return relative_gap(self.primal, self.bound)
+
+
+def relative_gap(primal: float, bound: float) -> float:
+    """(P - D) / max(|P|, |D|), never below zero."""
+    size = max(abs(primal), abs(bound))
+    return max(primal - bound, 0.0) / size if size > 0 else 0.0
+
+
+def drive(points: Iterator[Point], stop: Stop, solver: str = "") -> Solution:
+    """Draw points from a solver until the certificate or a limit says to stop.
+
+    Keeps the best primal point and the best bound seen.  A solver that yields the same
+    point again has no news but offers a chance to stop; one that ends by itself cannot
+    improve any more.
+    """
+    began = time.perf_counter()
+    history: list[Round] = []
+    best = last = next(points)
+    bound = best.bound
+    status = Status.PRECISION
+    while True:
+        seconds = time.perf_counter() - began
+        if last is not best and last.primal <= best.primal:
+            best = last
+        bound = max(bound, last.bound)
+        gap = relative_gap(best.primal, bound)
+        asked = False
+        if not history or last.rounds > history[-1].round:
+            history.append(Round(last.rounds, best.primal, gap, seconds))
+            asked = stop.callback is not None and stop.callback(history[-1], best)
+        if gap <= stop.tol:
+            status = Status.CONVERGED
+        elif asked:
+            status = Status.CALLBACK
+        elif last.rounds >= stop.max_iter:
+            status = Status.MAX_ITER
+        elif stop.time_limit is not None and seconds >= stop.time_limit:
+            status = Status.TIME_LIMIT
+        else:
+            following = next(points, None)
+            if following is not None:
+                last = following
+                continue
+        break
+    return Solution(
+        best.coef,
+        best.dual,
+        best.margin,
+        best.primal,
+        bound,
+        status,
+        last.rounds,
+        solver,
+        history,
+    )

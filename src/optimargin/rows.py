@@ -1,0 +1,167 @@
+"""Rows of data as compiled loops see them: ``score`` reads a row, ``push`` adds it.
+
+A loop written with ``score`` and ``push`` runs on dense features, CSR features and
+kernel rows alike.  Features carry a constant column of value ``bias`` that is never
+stored; vectors of feature size have length d + 1, the last entry belonging to it.
+Sums are double precision whatever the type of the data.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numba import types
+from numba.extending import overload
+
+# Compiled loops: quotients by zero follow IEEE rules, products may be fused into sums.
+LOOP = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
+# Sums over contiguous numbers may be reordered, so that they use the vector units; not
+# so over gathered ones, where the vector instruction is the slower way.
+_CONTIGUOUS = {"error_model": "numpy", "fastmath": {"contract", "nsz", "reassoc"}}
+
+
+class DenseRows(NamedTuple):
+    """Rows of a C-ordered matrix, with the vector w they are scored against."""
+
+    X: Any
+    bias: float
+    w: Any
+
+
+class SparseRows(NamedTuple):
+    """Rows of a CSR matrix, with the vector w they are scored against."""
+
+    data: Any
+    indices: Any
+    indptr: Any
+    bias: float
+    w: Any
+
+
+class GramRows(NamedTuple):
+    """Rows of a kernel matrix: row i is K[slot[i]] + shift, and f holds every row's score."""
+
+    K: Any
+    slot: Any
+    shift: float
+    f: Any
+
+
+def feature_rows(X: Any, bias: float, w: np.ndarray) -> DenseRows | SparseRows:
+    """The rows of a dense or CSR matrix."""
+    if sp.issparse(X):
+        return SparseRows(X.data, X.indices, X.indptr, float(bias), w)
+    return DenseRows(X, float(bias), w)
+
+
+def score(rows, i):
+    """Decision value f(x_i); for compiled loops only."""
+
+
+def push(rows, i, step):
+    """Add ``step`` times row i to the model; for compiled loops only."""
+
+
+def add_outer(rows, i, h, H):
+    """Add h x_i x_i' to the lower triangle of H; for compiled loops only."""
+
+
+def _is(rows, kind):
+    return isinstance(rows, types.NamedTuple) and rows.instance_class is kind
+
+
+@overload(score, jit_options=_CONTIGUOUS)
+def _score_dense(rows, i):
+    if not _is(rows, DenseRows):
+        return None
+
+    def implementation(rows, i):
+        X, w = rows.X, rows.w
+        total = rows.bias * w[X.shape[1]]
+        for j in range(X.shape[1]):
+            total += X[i, j] * w[j]
+        return total
+
+    return implementation
+
+
+@overload(score, jit_options=LOOP)
+def _score_sparse(rows, i):
+    if not _is(rows, SparseRows):
+        return None
+
+    def implementation(rows, i):
+        w = rows.w
+        total = rows.bias * w[w.shape[0] - 1]
+        for k in range(rows.indptr[i], rows.indptr[i + 1]):
+            total += rows.data[k] * w[np.uint64(rows.indices[k])]
+        return total
+
+    return implementation
+
+
+@overload(score, jit_options=LOOP)
+def _score_gram(rows, i):
+    if not _is(rows, GramRows):
+        return None
+    return lambda rows, i: rows.f[i]
+
+
+@overload(push, jit_options=LOOP)
+def _push_dense(rows, i, step):
+    if not _is(rows, DenseRows):
+        return None
+
+    def implementation(rows, i, step):
+        X, w = rows.X, rows.w
+        for j in range(X.shape[1]):
+            w[j] += step * X[i, j]
+        w[X.shape[1]] += step * rows.bias
+
+    return implementation
+
+
+@overload(push, jit_options=LOOP)
+def _push_sparse(rows, i, step):
+    if not _is(rows, SparseRows):
+        return None
+
+    def implementation(rows, i, step):
+        w = rows.w
+        for k in range(rows.indptr[i], rows.indptr[i + 1]):
+            w[np.uint64(rows.indices[k])] += step * rows.data[k]
+        w[w.shape[0] - 1] += step * rows.bias
+
+    return implementation
+
+
+@overload(push, jit_options=LOOP)
+def _push_gram(rows, i, step):
+    if not _is(rows, GramRows):
+        return None
+
+    def implementation(rows, i, step):
+        f, row, constant = rows.f, rows.K[rows.slot[i]], step * rows.shift
+        for j in range(f.shape[0]):
+            f[j] += step * row[j] + constant
+
+    return implementation
+
+
+@overload(add_outer, jit_options=LOOP)
+def _add_outer_sparse(rows, i, h, H):
+    if not _is(rows, SparseRows):
+        return None
+
+    def implementation(rows, i, h, H):
+        first, last, d = rows.indptr[i], rows.indptr[i + 1], H.shape[0] - 1
+        for k in range(first, last):
+            row, scale = H[rows.indices[k]], h * rows.data[k]
+            for m in range(first, k + 1):
+                row[np.uint64(rows.indices[m])] += scale * rows.data[m]
+            H[d, rows.indices[k]] += scale * rows.bias
+        H[d, d] += h * rows.bias * rows.bias
+
+    return implementation

@@ -1,0 +1,1 @@
+"""One algorithm per file: each turns a problem into a stream of points."""

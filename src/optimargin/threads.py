@@ -1,0 +1,31 @@
+"""Row ranges, and threads to work on them.
+
+Sums are made range by range in a fixed order, and the ranges depend on the shape of the
+data alone, so no result depends on how many threads there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def spans(n: int, width: int) -> list[slice]:
+    """Consecutive slices of at most ``width`` rows that cover n rows."""
+    return [slice(s, min(s + width, n)) for s in range(0, n, width)]
+
+
+def shares(n: int, count: int) -> list[slice]:
+    """At most ``count`` consecutive slices of about equal length that cover n rows."""
+    return spans(n, max(1, -(-n // max(count, 1))))
+
+
+def spread(task: Callable[[slice], T], ranges: Sequence[slice], threads: int) -> list[T]:
+    """``[task(r) for r in ranges]``, on several threads where the task releases the GIL."""
+    if threads <= 1 or len(ranges) <= 1:
+        return [task(r) for r in ranges]
+    with ThreadPoolExecutor(min(threads, len(ranges))) as pool:
+        return list(pool.map(task, ranges))
