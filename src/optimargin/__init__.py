@@ -1,13 +1,55 @@
-"""Optimal margin distribution machines: classifiers that shape the whole distribution of margins."""
+"""Optimal margin distribution machines: classifiers that shape the distribution of margins.
 
-from optimargin.estimators import LinearODMClassifier, ODMClassifier
-from optimargin.margins import margin_statistics, margins
+Names are imported at first use, so that ``import optimargin`` and the command line's help
+cost nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from optimargin import margins as margins
+    from optimargin.estimators import LinearODMClassifier, ODMClassifier
+    from optimargin.estimators.saved import load, save
+    from optimargin.margins import MarginStatistics, loo_bound, margin_statistics
+    from optimargin.plots import MarginDistributionDisplay
 
 __version__ = "0.1.0"
 
+_HOME = {
+    "LinearODMClassifier": "optimargin.estimators",
+    "MarginDistributionDisplay": "optimargin.plots",
+    "MarginStatistics": "optimargin.margins",
+    "ODMClassifier": "optimargin.estimators",
+    "load": "optimargin.estimators.saved",
+    "loo_bound": "optimargin.margins",
+    "margin_statistics": "optimargin.margins",
+    "margins": "optimargin.margins",
+    "save": "optimargin.estimators.saved",
+}
+
 __all__ = [
     "LinearODMClassifier",
+    "MarginDistributionDisplay",
+    "MarginStatistics",
     "ODMClassifier",
+    "load",
+    "loo_bound",
     "margin_statistics",
     "margins",
+    "save",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'optimargin' has no attribute {name!r}")
+    module = import_module(_HOME[name])
+    # The module ``margins`` is callable and stands for the function of that name.
+    value = module if name == "margins" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

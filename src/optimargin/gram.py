@@ -8,19 +8,21 @@ in turn, so keeping a fixed share of them is the best any store can do.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
+from scipy.sparse.linalg import LinearOperator, eigsh
 
 from optimargin.kernels import RBF, Kernel, Laplacian, Precomputed
 from optimargin.memory import in_words
-from optimargin.rows import LOOP
+from optimargin.rows import compiled
 from optimargin.threads import shares, spans, spread
 
 _DOUBLE_UP_TO = 4096  # rows; larger kernel matrices are kept in single precision
+_DENSE_UP_TO = 500  # rows of a matrix whose eigenvalues are all computed
 _CACHE = 1 << 21  # bytes of a block that is filled while it stays in the cache
 
 
@@ -29,7 +31,8 @@ class Gram:
     """Kernel values among the training rows, plus a constant feature of value bias.
 
     ``kept`` holds the rows i with ``slot[i] >= 0``, in single or double precision and
-    without the constant; ``width`` more rows may be computed at a time.
+    without the constant; ``width`` more rows may be computed at a time.  ``shift`` is added
+    to the diagonal: see `convex`.
     """
 
     kernel: Kernel
@@ -40,6 +43,7 @@ class Gram:
     slot: np.ndarray
     width: int
     threads: int
+    shift: float = 0.0
 
     @property
     def n(self) -> int:
@@ -52,7 +56,7 @@ class Gram:
         return len(self.kept) == self.n
 
     def rows(self, index: np.ndarray) -> np.ndarray:
-        """K[index], the constant left out; a copy."""
+        """K[index], constant and shift left out; a copy."""
         if len(index) and (self.slot[index] >= 0).all():
             return self.kept[self.slot[index]]
         return compute(self.kernel, self.X, index, self.kept.dtype)
@@ -70,7 +74,7 @@ class Gram:
             yield part, self.rows(part), slot
 
     def apply(self, v: np.ndarray) -> np.ndarray:
-        """K @ v, the constant included, summed in double precision."""
+        """K @ v, constant and shift included, summed in double precision."""
         out = np.empty(self.n)
         for index, K, slot in self.blocks(np.arange(self.n)):
             place = slot[index]
@@ -79,11 +83,11 @@ class Gram:
                 _apply(K, place[part], v, index[part], out)
 
             spread(task, shares(len(index), 4 * self.threads), self.threads)
-        out += self.bias**2 * v.sum()
+        out += self.bias**2 * v.sum() + self.shift * v
         return out
 
 
-@njit(cache=True, nogil=True, **LOOP)
+@partial(compiled, contiguous=True)
 def _apply(K, place, v, index, out):
     for k in range(len(index)):
         row, total = K[place[k]], 0.0
@@ -127,6 +131,21 @@ def make_gram(kernel: Kernel, X: Any, bias: float, limit: int, threads: int = 1)
         kept = np.empty((count, n), dtype=dtype)
         _fill(kernel, X, kept, threads)
     return Gram(kernel, X, bias, diag + bias**2, kept, slot, width, threads)
+
+
+def convex(gram: Gram) -> Gram:
+    """The same matrix, its diagonal raised until no eigenvalue is negative.
+
+    A sigmoid or home-made kernel may have some, and then the machine has no minimum.
+    """
+    operator = LinearOperator((gram.n, gram.n), matvec=lambda v: gram.apply(v.ravel()))
+    if gram.n <= _DENSE_UP_TO:
+        lowest = np.linalg.eigvalsh(operator @ np.eye(gram.n)).min()
+    else:
+        start = np.random.default_rng(0).normal(size=gram.n)
+        lowest = eigsh(operator, 1, which="SA", tol=1e-2, v0=start, return_eigenvectors=False)[0]
+    raised = max(-1.05 * float(lowest), 0.0)
+    return replace(gram, shift=gram.shift + raised, diag=gram.diag + raised)
 
 
 def _fill(kernel: Kernel, X: Any, kept: np.ndarray, threads: int) -> None:

@@ -31,8 +31,8 @@ def products(A: Any, B: Any) -> np.ndarray:
 def sqnorms(A: Any) -> np.ndarray:
     """Squared Euclidean norm of each row, double precision."""
     if sp.issparse(A):
-        squares = A.multiply(A).sum(axis=1)
-        return np.asarray(squares, dtype=np.float64).ravel()
+        upto = np.concatenate([[0.0], np.cumsum(np.square(A.data, dtype=np.float64))])
+        return np.diff(upto[A.indptr])
     return np.einsum("ij,ij->i", A, A, dtype=np.float64)
 
 
@@ -117,14 +117,14 @@ class Sigmoid:
     coef0: float
 
     def block(self, A: Any, B: Any) -> np.ndarray:
-        """tanh of scaled inner products."""
+        """Tanh of scaled inner products."""
         K = products(A, B)
         K *= self.gamma
         K += self.coef0
         return np.tanh(K, out=K)
 
     def diag(self, A: Any) -> np.ndarray:
-        """tanh of scaled squared norms."""
+        """Tanh of scaled squared norms."""
         return np.tanh(self.gamma * sqnorms(A) + self.coef0)
 
 
@@ -175,11 +175,12 @@ def make_kernel(
     """The kernel of that name, or the one that a function computes."""
     if callable(kernel):
         return Custom(kernel)
-    return {
-        "linear": lambda: Linear(),
-        "rbf": lambda: RBF(gamma),
-        "laplacian": lambda: Laplacian(gamma),
-        "poly": lambda: Polynomial(gamma, degree, coef0),
-        "sigmoid": lambda: Sigmoid(gamma, coef0),
-        "precomputed": lambda: Precomputed(),
-    }[kernel]()
+    named: dict[str, Kernel] = {
+        "linear": Linear(),
+        "rbf": RBF(gamma),
+        "laplacian": Laplacian(gamma),
+        "poly": Polynomial(gamma, degree, coef0),
+        "sigmoid": Sigmoid(gamma, coef0),
+        "precomputed": Precomputed(),
+    }
+    return named[kernel]

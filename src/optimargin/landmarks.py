@@ -20,8 +20,9 @@ def pivoted_cholesky(gram: Gram, rank: int, tol: float = 1e-10) -> tuple[np.ndar
         pivot = int(residual.argmax())
         if residual[pivot] <= floor:
             return F[:, :k], residual
-        column = gram.rows(np.array([pivot]))[0] + gram.bias**2
-        column = column - F[:, :k] @ F[pivot, :k]
+        column = gram.rows(np.array([pivot]))[0].astype(np.float64) + gram.bias**2
+        column[pivot] += gram.shift
+        column -= F[:, :k] @ F[pivot, :k]
         F[:, k] = column / np.sqrt(residual[pivot])
         residual -= F[:, k] ** 2
         np.maximum(residual, 0.0, out=residual)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from optimargin.loss import Loss, curvature, scaled, slope
+from optimargin.rows import compiled
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _along(loss, weight, u, du, t):
     """First and second derivative in t of sum_i s_i loss(u_i + t du_i)."""
     first = second = 0.0

@@ -28,6 +28,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 _TINY = 1e-300  # stands for zero where a quotient must stay defined
+_NO_WEIGHT = 1e-100  # stands for a weight of zero, far from overflow
 
 
 class Loss(NamedTuple):
@@ -42,11 +43,11 @@ class Loss(NamedTuple):
 
 
 def odm(lam: float, mu: float, theta: float, n: float) -> Loss:
-    """c [(1-theta-u)_+^2 + mu (u-1-theta)_+^2] with c = lam / (n (1-theta)^2)."""
+    """C [(1-theta-u)_+^2 + mu (u-1-theta)_+^2] with c = lam / (n (1-theta)^2)."""
     c = lam / (n * (1.0 - theta) ** 2)
-    above = 1.0 / (2.0 * c * mu) if mu > 0 else 1.0
-    a_min = -np.inf if mu > 0 else 0.0
-    return Loss(1.0 - theta, 1.0 + theta, 1.0 / (2.0 * c), above, a_min, np.inf)
+    if c * mu < _NO_WEIGHT:  # the upper side is switched off
+        return Loss(1.0 - theta, 1.0 + theta, 1.0 / (2.0 * c), 1.0, 0.0, np.inf)
+    return Loss(1.0 - theta, 1.0 + theta, 1.0 / (2.0 * c), 1.0 / (2.0 * c * mu), -np.inf, np.inf)
 
 
 def squared_hinge(C: float) -> Loss:
@@ -67,7 +68,7 @@ def is_smooth(loss: Loss) -> bool:
 @register_jitable
 def scaled(loss, s):
     """The loss s * value(u); s = 0 is taken as a number too small to matter."""
-    s = np.maximum(s, _TINY)
+    s = np.maximum(s, _NO_WEIGHT)
     return Loss(
         loss.lo,
         loss.hi,
@@ -147,11 +148,7 @@ def row_gap(loss, a, u):
 
 
 @register_jitable
-def slack(loss, a, u):
-    """How far u is from moving a dual variable that rests at 0 or a_max; else 0."""
-    resting = np.minimum(u - loss.lo, (loss.hi - u) if loss.a_min < 0.0 else np.inf)
-    if a == 0.0:
-        return resting
-    if a == loss.a_max:
-        return loss.lo - u
-    return 0.0
+def dual_gain(loss, a, b, u, q):
+    """What the dual objective gains when one variable moves from a to b, others held."""
+    step = b - a
+    return conjugate(loss, a) - conjugate(loss, b) - step * (u + 0.5 * q * step)

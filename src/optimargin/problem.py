@@ -18,17 +18,15 @@ Two cases of it need no extra work and no subtraction of large numbers:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from optimargin.gram import Gram, convex
 from optimargin.loss import Loss
-
-if TYPE_CHECKING:
-    from optimargin.gram import Gram
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,11 @@ class Problem:
     def d(self) -> int:
         """Number of features, the constant one not counted."""
         return int(self.X.shape[1])
+
+    def convexified(self) -> Problem:
+        """The problem with a kernel matrix that has no negative eigenvalues."""
+        assert self.gram is not None
+        return replace(self, gram=convex(self.gram))
 
 
 class Point(NamedTuple):
@@ -97,6 +100,7 @@ class Status(Enum):
     TIME_LIMIT = "time_limit"
     CALLBACK = "callback"
     PRECISION = "precision"
+    INDEFINITE = "indefinite"
 
     @property
     def advice(self) -> str:
@@ -112,7 +116,12 @@ _ADVICE = {
     Status.CALLBACK: "a callback asked to stop; continue with warm_start=True",
     Status.PRECISION: "no step improves the objective in this arithmetic any more;"
     " scale the features, pass X as float64, or accept the answer with a larger tol",
+    Status.INDEFINITE: "the kernel matrix is not positive semi-definite, so the problem is not"
+    " convex; choose another kernel (for sigmoid, a smaller gamma or coef0) or a smaller lam",
 }
+
+
+Points = Generator[Point, None, Status | None]  # what a solver gives: see drive
 
 
 class Stop(NamedTuple):
@@ -153,18 +162,17 @@ def relative_gap(primal: float, bound: float) -> float:
     return max(primal - bound, 0.0) / size if size > 0 else 0.0
 
 
-def drive(points: Iterator[Point], stop: Stop, solver: str = "") -> Solution:
+def drive(points: Points, stop: Stop, solver: str = "") -> Solution:
     """Draw points from a solver until the certificate or a limit says to stop.
 
     Keeps the best primal point and the best bound seen.  A solver that yields the same
     point again has no news but offers a chance to stop; one that ends by itself cannot
-    improve any more.
+    improve any more, and may return the status that says why.
     """
     began = time.perf_counter()
     history: list[Round] = []
     best = last = next(points)
     bound = best.bound
-    status = Status.PRECISION
     while True:
         seconds = time.perf_counter() - began
         if last is not best and last.primal <= best.primal:
@@ -184,10 +192,11 @@ def drive(points: Iterator[Point], stop: Stop, solver: str = "") -> Solution:
         elif stop.time_limit is not None and seconds >= stop.time_limit:
             status = Status.TIME_LIMIT
         else:
-            following = next(points, None)
-            if following is not None:
-                last = following
+            try:
+                last = next(points)
                 continue
+            except StopIteration as end:
+                status = end.value or Status.PRECISION
         break
     return Solution(
         best.coef,

@@ -8,18 +8,25 @@ Sums are double precision whatever the type of the data.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numba import types
+from numba import njit, types
 from numba.extending import overload
 
 # Compiled loops: quotients by zero follow IEEE rules, products may be fused into sums.
-LOOP = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
+_LOOP: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
 # Sums over contiguous numbers may be reordered, so that they use the vector units; not
 # so over gathered ones, where the vector instruction is the slower way.
-_CONTIGUOUS = {"error_model": "numpy", "fastmath": {"contract", "nsz", "reassoc"}}
+_CONTIGUOUS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz", "reassoc"}}
+
+
+def compiled(function: Callable[..., Any], contiguous: bool = False) -> Callable[..., Any]:
+    """The function as a compiled loop: cached on disk, and free of the interpreter's lock."""
+    options = _CONTIGUOUS if contiguous else _LOOP
+    return njit(cache=True, nogil=True, **options)(function)
 
 
 class DenseRows(NamedTuple):
@@ -41,10 +48,14 @@ class SparseRows(NamedTuple):
 
 
 class GramRows(NamedTuple):
-    """Rows of a kernel matrix: row i is K[slot[i]] + shift, and f holds every row's score."""
+    """Rows of a kernel matrix: row i is K[slot[i]] plus a constant, and f every row's score.
+
+    ``shift`` is added to the diagonal.
+    """
 
     K: Any
     slot: Any
+    constant: float
     shift: float
     f: Any
 
@@ -87,7 +98,7 @@ def _score_dense(rows, i):
     return implementation
 
 
-@overload(score, jit_options=LOOP)
+@overload(score, jit_options=_LOOP)
 def _score_sparse(rows, i):
     if not _is(rows, SparseRows):
         return None
@@ -102,14 +113,14 @@ def _score_sparse(rows, i):
     return implementation
 
 
-@overload(score, jit_options=LOOP)
+@overload(score, jit_options=_LOOP)
 def _score_gram(rows, i):
     if not _is(rows, GramRows):
         return None
     return lambda rows, i: rows.f[i]
 
 
-@overload(push, jit_options=LOOP)
+@overload(push, jit_options=_LOOP)
 def _push_dense(rows, i, step):
     if not _is(rows, DenseRows):
         return None
@@ -123,7 +134,7 @@ def _push_dense(rows, i, step):
     return implementation
 
 
-@overload(push, jit_options=LOOP)
+@overload(push, jit_options=_LOOP)
 def _push_sparse(rows, i, step):
     if not _is(rows, SparseRows):
         return None
@@ -137,20 +148,21 @@ def _push_sparse(rows, i, step):
     return implementation
 
 
-@overload(push, jit_options=LOOP)
+@overload(push, jit_options=_LOOP)
 def _push_gram(rows, i, step):
     if not _is(rows, GramRows):
         return None
 
     def implementation(rows, i, step):
-        f, row, constant = rows.f, rows.K[rows.slot[i]], step * rows.shift
+        f, row, constant = rows.f, rows.K[rows.slot[i]], step * rows.constant
         for j in range(f.shape[0]):
             f[j] += step * row[j] + constant
+        f[i] += step * rows.shift
 
     return implementation
 
 
-@overload(add_outer, jit_options=LOOP)
+@overload(add_outer, jit_options=_LOOP)
 def _add_outer_sparse(rows, i, h, H):
     if not _is(rows, SparseRows):
         return None

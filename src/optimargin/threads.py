@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -27,5 +28,10 @@ def spread(task: Callable[[slice], T], ranges: Sequence[slice], threads: int) ->
     """``[task(r) for r in ranges]``, on several threads where the task releases the GIL."""
     if threads <= 1 or len(ranges) <= 1:
         return [task(r) for r in ranges]
-    with ThreadPoolExecutor(min(threads, len(ranges))) as pool:
-        return list(pool.map(task, ranges))
+    return list(_pool(threads).map(task, ranges))
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that stay: starting them anew costs more than a pass over small data."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="optimargin")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from numbers import Integral, Real
+from threading import Event
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,10 +27,9 @@ from optimargin.estimators.progress import (
     watching,
     with_callbacks,
 )
-from optimargin.loss import odm, scaled, dual_of
+from optimargin.loss import dual_of, odm, scaled
 from optimargin.margins import loo_bound
-from optimargin.memory import limit_in_bytes
-from optimargin.problem import Point, Problem, Solution, Start, Status, Stop, drive
+from optimargin.problem import Problem, Solution, Start, Status, Stop, drive
 from optimargin.solvers.choose import choose
 
 _SMALL_INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.bool_)
@@ -78,7 +77,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         with _unchanged_on_error(self):
             self._validate_params()
             problems, labels = self._pose(X, y, sample_weight)
-            solutions = self._solve(problems, labels)
+            problems, solutions = self._solve(problems, labels)
             self._adopt(problems, solutions)
         return self
 
@@ -128,7 +127,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             X.sum_duplicates()
         return X, y
 
-    def _solve(self, problems: list[Problem], labels: np.ndarray) -> list[Solution]:
+    def _solve(
+        self, problems: list[Problem], labels: np.ndarray
+    ) -> tuple[list[Problem], list[Solution]]:
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         starts = self._continuing or [Start()] * len(problems)
         together = len(problems) > 1 and not self.verbose and not has_callbacks(self)
@@ -136,14 +137,23 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         seconds = self.time_limit and self.time_limit * workers / len(problems)
         attributes = (lambda p: self._attributes(problems, [p])) if len(problems) == 1 else None
         with watching(self, problems[0].X, labels, attributes) as watch:
-            stop = Stop(self.tol, self.max_iter, seconds, watch)
+            halt = Event()  # an interrupt reaches one thread only; the others look here
+            stop = Stop(self.tol, self.max_iter, seconds, watch or (lambda *_: halt.is_set()))
 
-            def one(problem: Problem, start: Start) -> Solution:
+            def one(problem: Problem, start: Start) -> tuple[Problem, Solution]:
                 solver = choose(self.solver, problem, seed)
-                return drive(solver.points(problem, start), stop, solver.name)
+                solution = drive(solver.points(problem, start), stop, solver.name)
+                if solution.status is Status.INDEFINITE:
+                    return one(problem.convexified(), Start())
+                return problem, solution
 
             with ThreadPoolExecutor(workers) as pool:
-                solutions = list((pool.map if workers > 1 else map)(one, problems, starts))
+                try:
+                    solved = list((pool.map if workers > 1 else map)(one, problems, starts))
+                except BaseException:
+                    halt.set()
+                    raise
+        problems, solutions = [p for p, _ in solved], [s for _, s in solved]
         worst = max(solutions, key=lambda s: (s.status is not Status.CONVERGED, s.gap))
         if worst.status is not Status.CONVERGED:
             warnings.warn(
@@ -151,7 +161,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )
         elif self.verbose:
             print(how_good(worst, self.tol, type(self).__name__))
-        return solutions
+        return problems, solutions
 
     def _adopt(self, problems: list[Problem], solutions: list[Solution]) -> None:
         del self._continuing
@@ -160,14 +170,27 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         single = len(solutions) == 1
         worst = max(solutions, key=lambda s: (s.status is not Status.CONVERGED, s.gap))
         norms = self._norms(problems[0])
-        bounds = [
-            loo_bound(p.loss, dual_of(scaled(p.loss, p.weight), s.margin), norms, p.weight)
-            for p, s in zip(problems, solutions, strict=True)
-        ]
+
+        def bound(rule: str) -> Any:
+            return _one_or_all(
+                [
+                    loo_bound(
+                        p.loss,
+                        dual_of(scaled(p.loss, p.weight), s.margin),
+                        norms,
+                        p.weight,
+                        rule=rule,
+                    )
+                    for p, s in zip(problems, solutions, strict=True)
+                ],
+                single,
+            )
+
         self.n_iter_ = max(s.rounds for s in solutions)
         self.objective_ = _one_or_all([s.primal for s in solutions], single)
         self.dual_gap_ = _one_or_all([s.gap for s in solutions], single)
-        self.loo_bound_ = _one_or_all(bounds, single)
+        self.loo_bound_ = bound("paper")
+        self.loo_count_ = bound("count")
         self.status_ = worst.status.value
         self.solver_ = worst.solver
         self.history_ = _history(solutions)
@@ -208,6 +231,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the training rows.
 
         Returns
         -------
@@ -231,6 +255,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the training rows.
 
         Returns
         -------

@@ -81,6 +81,11 @@ class ODMClassifier(MarginClassifier):
         Training rows with a nonzero coefficient.
     support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
     intercept_ : ndarray of shape (1,) or (n_classes,)
+    gamma_ : float
+        The number that ``gamma`` stood for.
+    kernel_shift_ : float
+        What was added to the diagonal of the kernel matrix, because it had negative
+        eigenvalues (sigmoid, callable and precomputed kernels may); else 0.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Weights in feature space; with ``kernel="linear"`` only.
     classes_ : ndarray of shape (n_classes,)
@@ -89,10 +94,13 @@ class ODMClassifier(MarginClassifier):
     dual_gap_ : float, or ndarray of shape (n_classes,)
         Relative duality gap: the objective is at most that far above the optimum.
     loo_bound_ : float, or ndarray of shape (n_classes,)
-        Leave-one-out bound on the expected error, theorem 3 of the ODM paper.
+        Theorem 3 of the ODM paper: an estimate from above of the leave-one-out error, which
+        may exceed 1 and, where many margins are just above 1 + theta, fall short.
+    loo_count_ : float, or ndarray of shape (n_classes,)
+        A share of rows that the leave-one-out error never exceeds at the optimum.
     n_iter_ : int
     status_ : str
-        "converged", "max_iter", "time_limit", "callback" or "precision".
+        "converged", "max_iter", "time_limit", "callback", "precision" or "indefinite".
     solver_ : str
     history_ : dict of ndarrays
         Columns machine, round, objective, gap and time.
@@ -109,7 +117,6 @@ class ODMClassifier(MarginClassifier):
     0.98
     """
 
-    _saved_state: ClassVar[tuple[str, ...]] = ("_gamma",)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MarginClassifier._parameter_constraints,
         "kernel": [StrOptions(set(KERNELS)), callable],
@@ -172,15 +179,17 @@ class ODMClassifier(MarginClassifier):
         return X, y
 
     def _data(self, X: Any, weight: np.ndarray, threads: int) -> dict[str, Any]:
-        self._gamma = _gamma(self.gamma, X, weight)
+        self.gamma_ = _gamma(self.gamma, X, weight)
         bias, limit = float(self.fit_intercept), limit_in_bytes(self.memory_limit)
         return {"bias": bias, "gram": make_gram(self._kernel(), X, bias, limit, threads)}
 
     def _kernel(self) -> Kernel:
-        return make_kernel(self.kernel, self._gamma, self.degree, self.coef0)
+        return make_kernel(self.kernel, self.gamma_, self.degree, self.coef0)
 
     def _attributes(self, problems: list[Problem], points: Any) -> dict[str, Any]:
-        B, X = np.array([p.coef for p in points]), problems[0].X
+        B, X, gram = np.array([p.coef for p in points]), problems[0].X, problems[0].gram
+        assert gram is not None
+        B[:, problems[0].weight == 0.0] = 0.0
         support = np.flatnonzero(B.any(axis=0))
         given = self.kernel == "precomputed"
         return {
@@ -190,7 +199,8 @@ class ODMClassifier(MarginClassifier):
             "intercept_": B.sum(axis=1) * problems[0].bias ** 2,
             "classes_": self.classes_,
             "n_features_in_": self.n_features_in_,
-            "_gamma": self._gamma,
+            "kernel_shift_": gram.shift,
+            "gamma_": self.gamma_,
         }
 
     def _norms(self, problem: Problem) -> np.ndarray:

@@ -68,7 +68,10 @@ class LinearODMClassifier(MarginClassifier):
     dual_gap_ : float, or ndarray of shape (n_classes,)
         Relative duality gap: the objective is at most that far above the optimum.
     loo_bound_ : float, or ndarray of shape (n_classes,)
-        Bound on the expected error by theorem 3 of the ODM paper.
+        Theorem 3 of the ODM paper: an estimate from above of the leave-one-out error, which
+        may exceed 1 and, where many margins are just above 1 + theta, fall short.
+    loo_count_ : float, or ndarray of shape (n_classes,)
+        A share of rows that the leave-one-out error never exceeds at the optimum.
     n_iter_ : int
     status_ : str
         "converged", "max_iter", "time_limit", "callback" or "precision".

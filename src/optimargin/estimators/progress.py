@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from optimargin.problem import Point, Round, Solution
+from optimargin.problem import Point, Round, Solution, Status
 
 try:  # scikit-learn 1.9 and later
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -16,7 +17,7 @@ except ImportError:
     class CallbackSupportMixin:  # type: ignore[no-redef]
         """Nothing: this version of scikit-learn has no callbacks."""
 
-    def with_callbacks(method: Callable[..., Any]) -> Callable[..., Any]:  # type: ignore[misc]
+    def with_callbacks(method: Callable[..., Any]) -> Callable[..., Any]:
         """The method as it is."""
         return method
 
@@ -59,7 +60,9 @@ def watching(
                 estimator=estimator,
                 X=X,
                 y=y,
-                reconstruction_attributes=attributes and (lambda: attributes(point)),
+                reconstruction_attributes=None
+                if attributes is None
+                else partial(attributes, point),
             )
         )
 
@@ -83,10 +86,12 @@ def live_line(estimator: Any, round: Round) -> None:
 
 
 def how_good(solution: Solution, tol: float, name: str) -> str:
-    """One sentence that says why the solver stopped, how good the answer is, what to do."""
-    return (
-        f"{name} stopped ({solution.status.value}) after {solution.rounds} rounds of"
-        f" '{solution.solver}' at a relative duality gap of {solution.gap:.1e}, asked for"
-        f" {tol:.1e}: the objective is at most that far above the optimum."
-        f" To get closer: {solution.status.advice}."
+    """Why the solver stopped, how good the answer is, and what to change if it is not."""
+    said = (
+        f"{name}: '{solution.solver}' stopped ({solution.status.value}) after {solution.rounds}"
+        f" rounds; the objective is at most {solution.gap:.1e} of its value above the optimum"
+        f" (relative duality gap; tol={tol:.1e})."
     )
+    if solution.status is Status.CONVERGED:
+        return said
+    return f"{said} To get closer: {solution.status.advice}."

@@ -85,6 +85,32 @@ def load(path: str | os.PathLike[str]) -> Any:
     return restore(path, *contents(path))
 
 
+def scaled(classifier: BaseEstimator, scale: str, sparse: bool) -> Any:
+    """The classifier behind a scaler that a model file can carry.
+
+    Parameters
+    ----------
+    classifier : estimator
+        A classifier of this package.
+    scale : {"standard", "minmax", "none"}
+        Zero mean and unit variance, the interval [0, 1], or the features as they are.
+    sparse : bool
+        Whether the rows are sparse: then zeros stay zeros, the mean is left where it is,
+        and "minmax" divides by the largest absolute value.
+
+    Returns
+    -------
+    Pipeline, or the classifier itself where there is nothing to scale
+    """
+    if scale == "none":
+        return classifier
+    if scale == "minmax":
+        scaler = MaxAbsScaler() if sparse else MinMaxScaler()
+    else:
+        scaler = StandardScaler(with_mean=not sparse)
+    return Pipeline([("scale", scaler), ("classify", classifier)])
+
+
 def contents(path: str | os.PathLike[str]) -> tuple[Header, Arrays]:
     """Header and arrays of a model file of either kind."""
     return io.read_libodm(path) if io.is_libodm(path) else io.read(path)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
-from optimargin.problem import Point, Problem, Start
+from optimargin.problem import Points, Problem, Start
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.kernel_newton import KernelNewton
 from optimargin.solvers.newton import Newton
@@ -27,7 +26,7 @@ class Solver(Protocol):
 
     name: str
 
-    def points(self, problem: Problem, start: Start) -> Iterator[Point]:
+    def points(self, problem: Problem, start: Start) -> Points:
         """Better and better points, each with both objectives."""
         ...
 

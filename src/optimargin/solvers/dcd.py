@@ -3,7 +3,11 @@
 Problem   max_a D(a), one signed variable a row (ODM, hinge and squared hinge alike)
 Update    a_i <- argmax D along coordinate i, in closed form (loss.dual_step);
           w (or, with a kernel, every row's score) follows at once
-Source    odm.txt, Algorithm 1; the signed variable, random order and shrinking are ours
+Source    odm.txt, Algorithm 1, in random order.  Ours: the signed variable, and a round
+          made of one look at all rows, which gives the certificate and what each
+          row would gain, and then sweeps over the rows that would gain most
+Cost      a round reads the data once, and again for each sweep in proportion to the rows
+          that still gain; rows at rest are left out without further rules
 """
 
 from __future__ import annotations
@@ -13,15 +17,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from optimargin.kernels import sqnorms
-from optimargin.loss import dual_of, dual_step, row_gap, scaled, slack, value
-from optimargin.problem import Point, Problem, Start
-from optimargin.rows import LOOP, GramRows, feature_rows, push, score
+from optimargin.loss import dual_gain, dual_of, dual_step, row_gap, scaled, value
+from optimargin.problem import Point, Points, Problem, Start, Status
+from optimargin.rows import GramRows, compiled, feature_rows, push, score
+from optimargin.threads import shares, spread
 
-_NEWS = 3.0  # look at the whole data again when the estimated gap has fallen this much
-_PATIENCE = 10  # or after this many epochs
+_WORTH = 0.1  # rows that would gain less than this share of the mean gain can wait
+_SWEEPS = 8  # most sweeps between two looks
+_SPENT = 0.15  # look again when a sweep gains less than this share of the first
 
 
 @dataclass(frozen=True)
@@ -31,106 +36,120 @@ class DCD:
     seed: int = 0
     name = "dcd"
 
-    def points(self, problem: Problem, start: Start) -> Iterator[Point]:
-        """A point after each epoch that ended with a look at all rows."""
+    def points(self, problem: Problem, start: Start) -> Points:
+        """A point at each look at all rows."""
         rng = np.random.default_rng(self.seed)
-        y, weight, loss = problem.y, problem.weight, problem.loss
         a, rows, q = _begin(problem, start)
-        best, epoch, since = np.inf, 0, 0
-        yield _look(problem, rows, a, epoch)
+        gain, rounds = np.empty(problem.n), 0
         while True:
-            active, cut = np.arange(problem.n), np.inf
-            while True:
-                epoch, since = epoch + 1, since + 1
-                rng.shuffle(active)
-                estimate, worst, kept = 0.0, 0.0, []
-                for part, segment in _segments(problem, rows, active):
-                    gap, moved, count = sweep(loss, segment, y, weight, q, a, part, cut)
-                    estimate, worst = estimate + gap, max(worst, moved)
-                    kept.append(part[:count])
-                active, cut = np.concatenate(kept), worst
-                if estimate * _NEWS <= best or since >= _PATIENCE or not len(active):
-                    break
-            since = 0
-            point = _look(problem, rows, a, epoch)
-            best = min(best, point.primal - point.bound)
+            point, norm2 = _look(problem, rows, a, q, gain, rounds)
+            if norm2 < -1e-6 * abs(point.primal):
+                return Status.INDEFINITE
             yield point
+            rounds += 1
+            least = _WORTH * float(gain.mean())
+            first = 0.0
+            for _ in range(_SWEEPS):
+                order = np.flatnonzero(gain > least)
+                if not len(order):
+                    break
+                rng.shuffle(order)
+                total = 0.0
+                for part, segment in _segments(problem, rows, order):
+                    total += sweep(
+                        problem.loss, segment, problem.y, problem.weight, q, a, part, least, gain
+                    )
+                first = max(first, total)
+                if total <= _SPENT * first:
+                    break
 
 
-@njit(cache=True, nogil=True, **LOOP)
-def sweep(loss, rows, y, weight, q, a, order, cut):
-    """Visit the rows of ``order`` once; rows that rest farther than ``cut`` leave it.
+@compiled
+def sweep(loss, rows, y, weight, q, a, order, least, gain):
+    """Visit the rows of ``order`` once and move those that gain more than ``least``.
 
-    Returns the sum of the rows' gaps as they were met, the largest change of a margin
-    by its own row, and how many rows remain (the front of ``order``).
+    Writes what each would have gained when it was met; returns the sum.
     """
-    gap, worst, kept = 0.0, 0.0, 0
+    total = 0.0
     for i in order:
         own, u = scaled(loss, weight[i]), y[i] * score(rows, i)
-        if slack(own, a[i], u) > cut:
-            continue
-        order[kept] = i
-        kept += 1
-        gap += row_gap(own, a[i], u)
-        step = dual_step(own, a[i], u, q[i]) - a[i]
-        if step != 0.0:
-            push(rows, i, step * y[i])
-            a[i] += step
-            worst = max(worst, abs(step) * q[i])
-    return gap, worst, kept
+        new = dual_step(own, a[i], u, q[i])
+        gain[i] = dual_gain(own, a[i], new, u, q[i])
+        total += gain[i]
+        if gain[i] > least:
+            push(rows, i, (new - a[i]) * y[i])
+            a[i] = new
+    return total
 
 
-@njit(cache=True, nogil=True, **LOOP)
-def certify(loss, rows, y, weight, a, u):
-    """Fill in every margin; return the sums of the losses and of the rows' gaps."""
+@compiled
+def _certify(loss, rows, y, weight, q, a, first, last, u, gain):
+    """Margins and gains of a range of rows; the sums of their losses and of their gaps."""
     total, gap = 0.0, 0.0
-    for i in range(len(y)):
+    for i in range(first, last):
         own = scaled(loss, weight[i])
         u[i] = y[i] * score(rows, i)
+        gain[i] = dual_gain(own, a[i], dual_step(own, a[i], u[i], q[i]), u[i], q[i])
         total += value(own, u[i])
         gap += row_gap(own, a[i], u[i])
     return total, gap
 
 
-@njit(cache=True, nogil=True, **LOOP)
+@compiled
 def _push_all(rows, steps):
     for i in range(len(steps)):
-        push(rows, i, steps[i])
+        if steps[i] != 0.0:
+            push(rows, i, steps[i])
 
 
 def _begin(problem: Problem, start: Start) -> tuple[np.ndarray, Any, np.ndarray]:
-    y, a = problem.y, np.zeros(problem.n)
-    if start.dual is not None:
-        a = np.clip(start.dual, problem.loss.a_min * problem.weight, problem.loss.a_max * problem.weight)
+    """The dual variable to start from, rows that hold its model, and their norms."""
+    losses, y = scaled(problem.loss, problem.weight), problem.y
+    a = np.zeros(problem.n) if start.dual is None else start.dual
     if problem.gram is not None:
         gram = problem.gram
+        a = np.clip(a if start.coef is None else start.coef * y, losses.a_min, losses.a_max)
         f = gram.apply(a * y) if a.any() else np.zeros(problem.n)
-        return a, GramRows(gram.kept, gram.slot, gram.bias**2, f), gram.diag
+        return (
+            a,
+            GramRows(gram.kept, gram.slot, gram.bias**2, gram.shift, f),
+            np.maximum(gram.diag, 0.0),
+        )
     rows = feature_rows(problem.X, problem.bias, np.zeros(problem.d + 1))
     if start.dual is None and start.coef is not None:
-        u = np.empty(problem.n)
-        certify(problem.loss, rows._replace(w=start.coef), y, problem.weight, a, u)
-        a = dual_of(scaled(problem.loss, problem.weight), u)
+        scores = problem.X @ start.coef[:-1].astype(problem.X.dtype)
+        a = dual_of(losses, y * (scores + problem.bias * start.coef[-1]))
+    a = np.clip(a, losses.a_min, losses.a_max)
     if a.any():
         _push_all(rows, a * y)
     return a, rows, sqnorms(problem.X) + problem.bias**2
 
 
-def _segments(problem: Problem, rows: Any, active: np.ndarray) -> Iterator[tuple[np.ndarray, Any]]:
-    """The active rows with the matrix they are found in: all at once, or block by block."""
+def _segments(problem: Problem, rows: Any, order: np.ndarray) -> Iterator[tuple[np.ndarray, Any]]:
+    """The rows to visit, with the matrix they are found in: all at once, or in blocks."""
     if problem.gram is None or problem.gram.is_whole:
-        yield active, rows
+        yield order, rows
         return
-    for part, K, slot in problem.gram.blocks(active):
+    for part, K, slot in problem.gram.blocks(order):
         yield part, rows._replace(K=K, slot=slot)
 
 
-def _look(problem: Problem, rows: Any, a: np.ndarray, epoch: int) -> Point:
+def _look(
+    problem: Problem, rows: Any, a: np.ndarray, q: np.ndarray, gain: np.ndarray, rounds: int
+) -> tuple[Point, float]:
+    """The certificate of a, and every row's gain; with it the squared norm of the model."""
     u = np.empty(problem.n)
-    total, gap = certify(problem.loss, rows, problem.y, problem.weight, a, u)
+
+    def task(part: slice) -> tuple[float, float]:
+        return _certify(
+            problem.loss, rows, problem.y, problem.weight, q, a, part.start, part.stop, u, gain
+        )
+
+    found = spread(task, shares(problem.n, 8), problem.threads)
+    total, gap = (sum(column) for column in zip(*found, strict=True))
     if problem.gram is None:
-        coef, half = rows.w.copy(), 0.5 * float(rows.w @ rows.w)
+        coef, norm2 = rows.w.copy(), float(rows.w @ rows.w)
     else:
-        coef, half = a * problem.y, 0.5 * float(a @ u)
-    primal = half + total
-    return Point(coef, a.copy(), u, primal, primal - gap, epoch)
+        coef, norm2 = a * problem.y, float(a @ u)
+    primal = 0.5 * norm2 + total
+    return Point(coef, a.copy(), u, primal, primal - gap, rounds), norm2

@@ -23,7 +23,8 @@ from optimargin.gram import Gram
 from optimargin.landmarks import pivoted_cholesky
 from optimargin.linesearch import best_step
 from optimargin.loss import curvature, dual_of, scaled, target, value
-from optimargin.problem import Point, Problem, Start
+from optimargin.problem import Point, Points, Problem, Start
+from optimargin.solvers.dcd import DCD
 
 _FACTOR_UP_TO = 2500  # rows of a system that is factored
 _RANK = 400  # largest rank of the preconditioner
@@ -35,7 +36,7 @@ class KernelNewton:
 
     name = "newton"
 
-    def points(self, problem: Problem, start: Start) -> Iterator[Point]:
+    def points(self, problem: Problem, start: Start) -> Points:
         """A point after each Newton step; the same point again while a step is under way."""
         gram, y = problem.gram, problem.y
         assert gram is not None
@@ -53,26 +54,30 @@ class KernelNewton:
             point = Point(b, a, u, primal, primal - 0.5 * float(r @ Kr), rounds)
             yield point
             h = curvature(losses, u)
-            active = np.flatnonzero(h)
+            active = np.flatnonzero((h > 0.0) & (problem.weight > 0.0))
             new = np.zeros(problem.n)
             ridge, z = 1.0 / h[active], y[active] * target(losses, u)[active]
             if len(active) <= _FACTOR_UP_TO:
-                new[active] = _factored(gram, active, ridge, z)
+                try:
+                    new[active] = _factored(gram, active, ridge, z)
+                except scipy.linalg.LinAlgError:
+                    return (yield from _descend(problem, b, rounds))
             else:
                 if precondition is None:
                     precondition = _preconditioner(gram, _rank(problem.n))
-                solution = b[active]
-                for solution in _conjugate_gradients(
-                    gram, active, ridge, z, solution, precondition(active, ridge), forcing
-                ):
+                new[active] = b[active]
+                improve = _conjugate_gradients(
+                    gram, active, ridge, z, new[active], precondition(active, ridge), forcing
+                )
+                for better in improve:
+                    new[active] = better
                     yield point
-                new[active] = solution
             f_new = gram.apply(new)
             p, df = new - b, f_new - f
             t = best_step(problem.loss, problem.weight, u, y * df, float(b @ df), float(p @ df))
             trial = _primal(losses, y, b + t * p, f + t * df)
             if not trial < primal:
-                return
+                return None
             forcing = max(1e-12, forcing * min(0.3, (primal - trial) / abs(primal)))
             b, f = (new, f_new) if t == 1.0 else (b + t * p, f + t * df)
             rounds += 1
@@ -93,8 +98,20 @@ def _factored(gram: Gram, active: np.ndarray, ridge: np.ndarray, z: np.ndarray) 
     for index, K, slot in gram.blocks(active):
         A[place[index]] = K[np.ix_(slot[index], active)]
     A += gram.bias**2
-    A[np.diag_indices(len(active))] += ridge
-    return scipy.linalg.solve(A, z, assume_a="pos", overwrite_a=True, check_finite=False)
+    A[np.diag_indices(len(active))] += ridge + gram.shift
+    factor = scipy.linalg.cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
+    return scipy.linalg.cho_solve(factor, z, check_finite=False)
+
+
+def _descend(problem: Problem, b: np.ndarray, rounds: int) -> Points:
+    """Coordinate descent from b: a matrix that cannot be factored is no kernel matrix."""
+    points = DCD().points(problem, Start(coef=b))
+    while True:
+        try:
+            point = next(points)
+        except StopIteration as end:
+            return end.value
+        yield point._replace(rounds=rounds + point.rounds)
 
 
 Preconditioner = Callable[[np.ndarray], np.ndarray]

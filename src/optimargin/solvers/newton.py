@@ -11,23 +11,21 @@ Cost      a step reads the data twice when the system is factored, and once more
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
-from numba import njit
 
 from optimargin.linesearch import best_step
-from optimargin.loss import Loss, curvature, dual_of, scaled, value
-from optimargin.problem import Point, Problem, Start
-from optimargin.rows import LOOP, add_outer, feature_rows, push, score
+from optimargin.loss import curvature, dual_of, scaled, value
+from optimargin.problem import Point, Points, Problem, Start
+from optimargin.rows import add_outer, compiled, feature_rows, push, score
 from optimargin.threads import shares, spans, spread
 
 _DIRECT_UP_TO = 1500  # features; beyond, conjugate gradients
-_PILOT = 20_000  # rows; more are first solved on a random sixteenth of them
+_PILOT = 20_000  # rows; more are first solved on a random share of them
+_PILOT_SHARE = 16  # one row in so many
 _BLOCK = 1 << 18  # numbers in a block of rows that is multiplied with itself
 
 
@@ -39,7 +37,7 @@ class Newton:
     direct: bool | None = None
     name = "newton"
 
-    def points(self, problem: Problem, start: Start) -> Iterator[Point]:
+    def points(self, problem: Problem, start: Start) -> Points:
         """A point after each Newton step."""
         direct = problem.d <= _DIRECT_UP_TO if self.direct is None else self.direct
         w = np.zeros(problem.d + 1) if start.coef is None else start.coef.astype(np.float64)
@@ -49,7 +47,14 @@ class Newton:
         primal, g = here
         rounds, forcing = 0, 0.1
         while True:
-            yield Point(w, dual_of(scaled(problem.loss, problem.weight), u), u, primal, primal - 0.5 * float(g @ g), rounds)
+            yield Point(
+                w,
+                dual_of(scaled(problem.loss, problem.weight), u),
+                u,
+                primal,
+                primal - 0.5 * float(g @ g),
+                rounds,
+            )
             h = curvature(scaled(problem.loss, problem.weight), u)
             if direct:
                 p = -_factored(problem, h, problem.threads, g)
@@ -57,20 +62,31 @@ class Newton:
                 p = -_conjugate_gradients(problem, h, problem.threads, g, forcing)
             (trial, g_new), u_new = look(problem, w + p, problem.threads)
             if abs(g_new @ p) > 0.1 * abs(g @ p):
-                t = best_step(problem.loss, problem.weight, u, u_new - u, float(w @ p), float(p @ p))
+                t = best_step(
+                    problem.loss, problem.weight, u, u_new - u, float(w @ p), float(p @ p)
+                )
                 p *= t
                 (trial, g_new), u_new = look(problem, w + p, problem.threads)
             if trial >= primal and g_new @ g_new >= g @ g:
-                return
+                return None
             forcing = min(0.1, float(np.sqrt(np.linalg.norm(g_new) / np.linalg.norm(g)) * forcing))
             w, u, primal, g = w + p, u_new, trial, g_new
             rounds += 1
 
     def _pilot(self, problem: Problem) -> np.ndarray:
-        """The answer on a random sixteenth of the rows, as a place to start from."""
-        chosen = np.random.default_rng(self.seed).permutation(problem.n)[: problem.n // 16]
+        """The answer on a random share of the rows, as a place to start from."""
+        chosen = np.random.default_rng(self.seed).permutation(problem.n)[
+            : problem.n // _PILOT_SHARE
+        ]
         chosen.sort()
-        part = Problem(problem.X[chosen], problem.y[chosen], problem.weight[chosen] * 16.0, problem.loss, problem.bias, threads=problem.threads)
+        part = Problem(
+            problem.X[chosen],
+            problem.y[chosen],
+            problem.weight[chosen] * _PILOT_SHARE,
+            problem.loss,
+            problem.bias,
+            threads=problem.threads,
+        )
         w = np.zeros(problem.d + 1)
         for point in Newton(self.seed, self.direct).points(part, Start(coef=w)):
             w = point.coef
@@ -79,7 +95,7 @@ class Newton:
         return w
 
 
-@njit(cache=True, nogil=True, **LOOP)
+@compiled
 def _look(loss, rows, into, y, weight, first, last, u):
     total = 0.0
     for i in range(first, last):
@@ -92,14 +108,14 @@ def _look(loss, rows, into, y, weight, first, last, u):
     return total
 
 
-@njit(cache=True, nogil=True, **LOOP)
+@compiled
 def _curve(rows, into, h, first, last):
     for i in range(first, last):
         if h[i] != 0.0:
             push(into, i, h[i] * score(rows, i))
 
 
-@njit(cache=True, nogil=True, **LOOP)
+@compiled
 def _outer(rows, h, H):
     for i in range(len(h)):
         if h[i] != 0.0:
@@ -112,14 +128,18 @@ def _ranges(problem: Problem) -> list[slice]:
     return shares(problem.n, int(np.clip(stored // (8 * (problem.d + 1)), 1, 8)))
 
 
-def look(problem: Problem, w: np.ndarray, threads: int) -> tuple[tuple[float, np.ndarray], np.ndarray]:
+def look(
+    problem: Problem, w: np.ndarray, threads: int
+) -> tuple[tuple[float, np.ndarray], np.ndarray]:
     """P(w) with its gradient, and the margins, in one pass over the rows."""
     rows, u = feature_rows(problem.X, problem.bias, w), np.empty(problem.n)
 
     def task(part: slice) -> tuple[float, np.ndarray]:
         g = np.zeros(problem.d + 1)
         into = rows._replace(w=g)
-        return _look(problem.loss, rows, into, problem.y, problem.weight, part.start, part.stop, u), g
+        return _look(
+            problem.loss, rows, into, problem.y, problem.weight, part.start, part.stop, u
+        ), g
 
     found = spread(task, _ranges(problem), threads)
     primal = 0.5 * float(w @ w) + sum(total for total, _ in found)
@@ -150,7 +170,9 @@ def _hessian(problem: Problem, h: np.ndarray, threads: int) -> np.ndarray:
         def task(part: slice) -> np.ndarray:
             active = np.flatnonzero(root[part])
             A = np.empty((len(active), d + 1), dtype=problem.X.dtype)
-            np.multiply(problem.X[part][active], root[part][active, None], out=A[:, :d], casting="same_kind")
+            np.multiply(
+                problem.X[part][active], root[part][active, None], out=A[:, :d], casting="same_kind"
+            )
             A[:, d] = root[part][active] * problem.bias
             return A.T @ A
 
@@ -165,7 +187,9 @@ def _factored(problem: Problem, h: np.ndarray, threads: int, g: np.ndarray) -> n
     return scipy.linalg.cho_solve(scipy.linalg.cho_factor(H, lower=True, overwrite_a=True), g)
 
 
-def _conjugate_gradients(problem: Problem, h: np.ndarray, threads: int, g: np.ndarray, forcing: float) -> np.ndarray:
+def _conjugate_gradients(
+    problem: Problem, h: np.ndarray, threads: int, g: np.ndarray, forcing: float
+) -> np.ndarray:
     x, r = np.zeros_like(g), g.copy()
     p, size = r.copy(), float(r @ r)
     goal = forcing**2 * size

@@ -12,16 +12,14 @@ Source    odm.txt, Algorithm 2 and eq. (24).  The step needs no tuning: it start
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from optimargin.kernels import sqnorms
 from optimargin.loss import dual_of, scaled
-from optimargin.problem import Point, Problem, Start
-from optimargin.rows import LOOP, feature_rows, push, score
+from optimargin.problem import Point, Points, Problem, Start
+from optimargin.rows import compiled, feature_rows, push, score
 from optimargin.solvers.newton import look
 
 
@@ -32,7 +30,7 @@ class SVRG:
     seed: int = 0
     name = "svrg"
 
-    def points(self, problem: Problem, start: Start) -> Iterator[Point]:
+    def points(self, problem: Problem, start: Start) -> Points:
         """A point at each reference, that is after each full gradient."""
         rng = np.random.default_rng(self.seed)
         w = np.zeros(problem.d + 1) if start.coef is None else start.coef.astype(np.float64)
@@ -64,7 +62,7 @@ class SVRG:
             if not found < primal:
                 eta *= 0.5
                 if eta < 1e-12 / smooth:
-                    return
+                    return None
                 continue
             step, turn = trial - w, g_new - g
             w, primal, g, u = trial, found, g_new, u_new
@@ -82,7 +80,7 @@ def _importance(problem: Problem) -> tuple[np.ndarray, float]:
     return each / (mean * problem.n), mean
 
 
-@njit(cache=True, nogil=True, **LOOP)
+@compiled
 def _walk(loss, moving, fixed, y, weight, u, chance, drawn, eta):
     """Steps over the drawn rows from a reference with margins u; moves v = moving.w."""
     scale, drift, v = 1.0, 0.0, moving.w

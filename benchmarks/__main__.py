@@ -1,0 +1,95 @@
+"""The runner: ``python -m benchmarks [names] --data-dir DIR --json FILE --markdown FILE``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import machine
+from benchmarks.methods import Options
+from benchmarks.report import Result, Table, show, write_json, write_markdown
+
+NAMES = ("linear", "kernel", "memory", "start", "oracle", "defaults")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmarks that were asked for, one after the other."""
+    asked = _parser().parse_args(arguments)
+    options = _options(asked)
+    # files and pipes have no width of their own
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(machine.in_words(machine.describe()), highlight=False)
+    results: list[Result] = []
+    for name in asked.names or NAMES:
+        tables: list[Table] = []
+        for table in importlib.import_module(f"benchmarks.{name}").run(options):
+            show(table, console)
+            tables.append(table)
+        results.append(Result(name, _command(name, options), tables))
+        if asked.json:
+            write_json(results, asked.json)
+        if asked.markdown:
+            write_markdown(results, asked.markdown)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(NAMES)}")
+    given = os.environ.get("OPTIMARGIN_DATA")
+    add = parser.add_argument
+    add("--data-dir", type=Path, default=Path(given) if given else None, help="the public sets")
+    add("--oracle", type=Path, help="recorded results of libodm (default: beside the data)")
+    add("--libodm", type=Path, help="folder with libodm-train and libodm-predict")
+    add("--json", type=Path, help="write every figure here")
+    add("--markdown", type=Path, help="write the tables here")
+    add("--repeats", type=int, default=3, help="timings of each method, the best of which counts")
+    add("--limit", type=float, default=60.0, help="seconds after which a method is cut short")
+    add("--only", default="", metavar="TEXT", help="data sets whose name contains this")
+    add("--quick", action="store_true", help="tiny generated data: does everything run?")
+    add("--no-peers", action="store_true", help="our solvers only")
+    add("--search", type=Path, metavar="FILE", help="defaults: explore settings, keep them here")
+    return parser
+
+
+def _options(asked: argparse.Namespace) -> Options:
+    unknown = sorted(set(asked.names) - set(NAMES))
+    if unknown:
+        raise SystemExit(f"no benchmark called {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    data = asked.data_dir
+    beside = None if data is None else data.parent / "oracle" / "libodm-oracle.json"
+    return Options(
+        data=data,
+        oracle=asked.oracle or beside,
+        libodm=asked.libodm,
+        repeats=asked.repeats,
+        quick=asked.quick,
+        peers=not asked.no_peers,
+        search=asked.search,
+        limit=asked.limit,
+        only=asked.only,
+    )
+
+
+def _command(name: str, options: Options) -> str:
+    """What to type to get the same tables; folders by the names they have in the docs."""
+    words = ["python", "-m", "benchmarks", name]
+    words += ["--data-dir", "DATA"] if options.data else []
+    words += ["--libodm", "LIBODM"] if options.libodm and name == "kernel" else []
+    words += ["--repeats", str(options.repeats)]
+    words += ["--only", options.only] if options.only else []
+    words += ["--quick"] if options.quick else []
+    words += ["--no-peers"] if not options.peers else []
+    words += ["--search", "FILE"] if options.search and name == "defaults" else []
+    return shlex.join(words)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,131 @@
+"""Linear machines: time to a relative primal gap of 1e-4, against LinearSVC and Snap ML.
+
+Objective   the L2-SVM, ODM with mu = theta = 0 and lam = C n, intercept penalised by all
+Reference   our Newton solver (or coordinate descent, with many features) at a gap of 1e-9
+Time        each method tries its own tolerances, loosest first; the first whose model is
+            within 1e-4 of the reference is then timed again, all methods taking turns
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from benchmarks import ours, peers, problems
+from benchmarks.data import NoData
+from benchmarks.methods import LinearMethod, NotInstalled, Options, Task
+from benchmarks.objective import linear_primal
+from benchmarks.report import Table, verdict
+from benchmarks.timing import side_by_side, timed
+
+GOAL = 1e-4  # relative primal gap to be reached
+_DIRECT = 1500  # features up to which Newton finds the reference
+
+
+class Reached(NamedTuple):
+    """How a method came to the goal, or why it did not."""
+
+    tol: float
+    gap: float
+    seconds: float
+    why_not: str = ""
+    repeats: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        return self.why_not or f"{self.seconds:.3g}"
+
+
+def run(options: Options) -> Iterator[Table]:
+    """One table of times for the L2-SVM, one for the ODM."""
+    chosen = [p for p in problems.linear(options.quick) if options.wants(p.name)]
+    costs = (0.1,) if options.quick else (0.01, 0.1, 1.0)
+    methods = peers.linear(options) + ours.LINEAR
+    svm = _Rows(methods)
+    odm = _Rows(ours.LINEAR)
+    for problem in chosen:
+        if options.quick and not problem.is_generated:
+            continue
+        try:
+            X, y = problem.load(options.data)
+        except NoData:
+            svm.absent(problem.name)
+            continue
+        _compile(X, y)
+        for C in costs:
+            task = Task(X, y, lam=C * len(y))
+            svm.add(problem.name, C, problem.target, compare(task, methods, options))
+        task = Task(X, y, lam=0.1 * len(y), mu=0.5, theta=0.2)
+        odm.add(problem.name, 0.1, 0.0, compare(task, ours.LINEAR, options))
+    note = f"Seconds to a relative primal gap of {GOAL:g}; ratio: faster LinearSVC over auto."
+    yield Table("L2-SVM", svm.columns, svm.rows, note, svm.records)
+    note = f"mu = 0.5, theta = 0.2, lam = n / 10. Seconds to a relative primal gap of {GOAL:g}."
+    yield Table("ODM", odm.columns, odm.rows, note, odm.records)
+
+
+def compare(task: Task, methods: list[LinearMethod], options: Options) -> dict[str, Reached]:
+    """What each method needs on this task."""
+    solver = "newton" if task.X.shape[1] <= _DIRECT else "dcd"
+    reference = ours.fit_linear(task, 1e-9, 10 * options.limit, solver=solver)
+    best = linear_primal(task, reference)
+    first = {m.name: reach(task, m, best, options.limit) for m in methods}
+    runs = {
+        m.name: partial(m.fit, task, first[m.name].tol, options.limit)
+        for m in methods
+        if not first[m.name].why_not
+    }
+    again = side_by_side(runs, options.repeats)
+    for name, times in again.items():
+        seconds = tuple(times.seconds)
+        first[name] = first[name]._replace(seconds=min(seconds), repeats=seconds)
+    return first
+
+
+def reach(task: Task, method: LinearMethod, best: float, limit: float) -> Reached:
+    """The loosest of a method's tolerances that brings it to the goal."""
+    gap, elapsed = float("inf"), 0.0
+    for tol in method.tolerances:
+        try:
+            elapsed, model = timed(partial(method.fit, task, tol, limit))
+        except NotInstalled:
+            return Reached(tol, gap, elapsed, "not installed")
+        gap = (linear_primal(task, model) - best) / best
+        if gap <= GOAL:
+            return Reached(tol, gap, elapsed)
+        if elapsed > limit:
+            break
+    return Reached(tol, gap, elapsed, f"{gap:.1g} in {elapsed:.3g}")
+
+
+class _Rows:
+    """Collects the rows of a table: one for each problem and C, one column for each method."""
+
+    def __init__(self, methods: list[LinearMethod]) -> None:
+        self.names = [m.name for m in methods]
+        self.rivals = [m.name for m in methods if m.name.startswith("LinearSVC")]
+        self.columns = ["data", "C", *self.names, *(["ratio", "target met"] if self.rivals else [])]
+        self.rows: list[list[Any]] = []
+        self.records: list[dict[str, Any]] = []
+
+    def absent(self, data: str) -> None:
+        self.rows.append([data, "no data"] + [""] * (len(self.columns) - 2))
+
+    def add(self, data: str, C: float, target: float, found: dict[str, Reached]) -> None:
+        end: list[Any] = []
+        if self.rivals:
+            done = [found[r].seconds for r in self.rivals if not found[r].why_not]
+            # a rival that never arrives is at least as slow as its last attempt
+            rival = min(done or [found[r].seconds for r in self.rivals])
+            ratio = rival / found["auto"].seconds if not found["auto"].why_not else 0.0
+            end = [ratio, verdict(ratio, target)]
+        self.rows.append([data, C, *(found[name] for name in self.names), *end])
+        self.records += [
+            {"data": data, "C": C, "method": k, **v._asdict()} for k, v in found.items()
+        ]
+
+
+def _compile(X: Any, y: Any) -> None:
+    """Compile every loop on a few rows, so that no timing pays for it."""
+    few = Task(X[:200], y[:200], lam=1.0)
+    for method in ours.LINEAR:
+        timed(partial(method.fit, few, 0.1, 10.0))

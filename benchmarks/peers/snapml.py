@@ -1,0 +1,31 @@
+"""Snap ML's SupportVectorMachine with the squared hinge: parallel dual coordinate descent."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from benchmarks.methods import Linear, LinearMethod, NotInstalled, Task
+
+
+def fit(task: Task, tol: float, limit: float) -> Linear:
+    """Its regularizer is 1 / C; it has no time limit."""
+    try:
+        from snapml import SupportVectorMachine
+    except ImportError as error:
+        raise NotInstalled("snapml") from error
+    model = SupportVectorMachine(
+        loss="squared_hinge",
+        regularizer=1.0 / task.C,
+        fit_intercept=True,
+        tol=tol,
+        max_iter=1000,
+        n_jobs=os.cpu_count(),
+        random_state=0,
+    )
+    model.fit(task.X, task.y)
+    return Linear(np.ravel(model.coef_), float(np.ravel(model.intercept_)[0]))
+
+
+METHOD = LinearMethod("Snap ML", fit, (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4), is_peer=True)

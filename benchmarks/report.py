@@ -1,0 +1,97 @@
+"""Tables: on the screen, as Markdown, and as JSON with every figure behind them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from benchmarks import machine
+
+
+@dataclass(frozen=True)
+class Table:
+    """One result: cells for people, records for programs."""
+
+    title: str
+    columns: Sequence[str]
+    rows: list[Sequence[Any]]
+    note: str = ""
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The tables of one benchmark and the command that makes them again."""
+
+    name: str
+    command: str
+    tables: list[Table]
+
+
+def show(table: Table, console: Console) -> None:
+    """Print a table."""
+    drawn = RichTable(
+        *table.columns, title=table.title, title_justify="left", caption_justify="left"
+    )
+    for row in table.rows:
+        drawn.add_row(*map(cell, row))
+    console.print(drawn)
+    if table.note:
+        console.print(table.note + "\n", highlight=False)
+
+
+def cell(value: Any) -> str:
+    """A value as people write it: three digits, or the word that stands for it."""
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return str(value)
+
+
+def verdict(ratio: float, target: float) -> bool:
+    """Whether a ratio reaches its target, to the digits shown."""
+    return float(f"{ratio:.3g}") >= target
+
+
+def write_markdown(results: list[Result], path: Path) -> None:
+    """Every table with the command that reproduces it."""
+    lines = [f"Machine: {machine.in_words(machine.describe())}.", ""]
+    for result in results:
+        lines += [f"## {result.name}", "", "```", result.command, "```", ""]
+        for table in result.tables:
+            lines += [f"### {table.title}", ""]
+            lines += ["| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
+            lines += ["| " + " | ".join(map(cell, row)) + " |" for row in table.rows]
+            lines += ["", table.note, ""] if table.note else [""]
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def write_json(results: list[Result], path: Path) -> None:
+    """The machine, and all records."""
+    found = {
+        "machine": machine.describe(),
+        "results": [
+            {
+                "name": result.name,
+                "command": result.command,
+                "tables": [
+                    {
+                        "title": table.title,
+                        "columns": list(table.columns),
+                        "rows": [list(map(cell, row)) for row in table.rows],
+                        "records": table.records,
+                    }
+                    for table in result.tables
+                ],
+            }
+            for result in results
+        ],
+    }
+    path.write_text(json.dumps(found, indent=1, default=float), encoding="utf-8")
