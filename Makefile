@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test format bench clean
+.PHONY: demo test format bench clean clean-cache
 
 demo: $(VENV)/.ready
 	$(BIN)/python examples/demo.py
@@ -30,5 +30,9 @@ $(VENV)/.ready: pyproject.toml
 	$(BIN)/python -m pip install --quiet -e ".[test]"
 	touch $@
 
-clean:
+clean-cache:
+	find src -name '*.nb[ci]' -delete
+	rm -rf .numba-cache
+
+clean: clean-cache
 	rm -rf $(VENV) demo-output build dist

@@ -61,16 +61,31 @@ def verdict(ratio: float, target: float) -> bool:
 
 
 def write_markdown(results: list[Result], path: Path) -> None:
-    """Every table with the command that reproduces it."""
-    lines = [f"Machine: {machine.in_words(machine.describe())}.", ""]
+    """Put every table, with the command that reproduces it, where the page has room for it.
+
+    The room of a benchmark is between ``<!-- begin name -->`` and ``<!-- end name -->``; a
+    page without it grows at its end.
+    """
+    page = path.read_text(encoding="utf-8") if path.is_file() else ""
     for result in results:
-        lines += [f"## {result.name}", "", "```", result.command, "```", ""]
-        for table in result.tables:
-            lines += [f"### {table.title}", ""]
-            lines += ["| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
-            lines += ["| " + " | ".join(map(cell, row)) + " |" for row in table.rows]
-            lines += ["", table.note, ""] if table.note else [""]
-    path.write_text("\n".join(lines), encoding="utf-8")
+        begin, end = f"<!-- begin {result.name} -->", f"<!-- end {result.name} -->"
+        if begin not in page:
+            page += f"\n## {result.name}\n\n{begin}\n{end}\n"
+        before, rest = page.split(begin, 1)
+        after = rest.split(end, 1)[1]
+        page = f"{before}{begin}\n{_markdown(result)}{end}{after}"
+    path.write_text(page, encoding="utf-8")
+
+
+def _markdown(result: Result) -> str:
+    lines = ["", "```", result.command, "```", ""]
+    for table in result.tables:
+        lines += [f"**{table.title}**", ""]
+        lines += ["| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
+        lines += ["| " + " | ".join(map(cell, row)) + " |" for row in table.rows]
+        lines += ["", table.note, ""] if table.note else [""]
+    lines += [f"Machine: {machine.in_words(machine.describe())}.", ""]
+    return "\n".join(lines)
 
 
 def write_json(results: list[Result], path: Path) -> None:

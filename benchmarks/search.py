@@ -37,9 +37,10 @@ FAMILIES = {
     "german.numer": "credit-g",
     "australian": "credit-a",
 }
-SHAPES = [(0.0, 0.0)] + [(mu, theta) for mu in (0.2, 0.5, 1.0) for theta in (0.0, 0.2, 0.4, 0.6)]
-THIN = [(0.0, 0.0), (0.5, 0.2), (0.5, 0.4), (1.0, 0.0)]
-LAMS = [4.0**k for k in range(8)]
+LAMS = [4.0**k for k in range(1, 8)]
+SHAPES = [(0.0, 0.0), (0.5, 0.0), (1.0, 0.0), (0.2, 0.2), (0.5, 0.2), (1.0, 0.2), (0.5, 0.5)]
+GAMMAS = (0.5, 1.0)
+FULL_UP_TO = 1500  # rows; beyond, a fit takes seconds and the grid is thinner
 RULES = {"constant": 0.0, "root": 0.5, "linear": 1.0}  # lam = C n^power
 
 
@@ -74,9 +75,9 @@ class Grid(NamedTuple):
 
 def grid(entry: Entry, repeats: int) -> Grid:
     """The full grid on small sets, a thin one where a fit takes seconds."""
-    if entry.rows <= 1500:
-        return Grid(LAMS, SHAPES, (True, False), (1.0,), repeats, 5)
-    return Grid(LAMS[2:], THIN, (True,), (1.0,), 1, 3)
+    if entry.rows <= FULL_UP_TO:
+        return Grid(LAMS, SHAPES, (True, False), GAMMAS, repeats, 5)
+    return Grid(LAMS[2:], [(0.0, 0.0), (0.5, 0.2)], (True,), GAMMAS, 1, 3)
 
 
 def folds(y: np.ndarray, repeats: int, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -196,36 +197,56 @@ def left_out(
 
 
 def report(cells: list[Cell], shown: int = 8) -> Iterator[Table]:
-    """The best settings of each rule, by mean advantage over SVC(), with the check."""
+    """The best settings of each rule: all settings on small sets, the shared ones on all sets."""
     if not cells:
         yield Table("Search", ["setting"], [["no data"]])
         return
-    names, settings, accuracy, svc = table(cells)
+    small = [cell for cell in cells if cell.n <= FULL_UP_TO * 4 // 5]
+    for title, chosen in ((f"sets of at most {FULL_UP_TO:,} rows", small), ("all sets", cells)):
+        if chosen and (chosen is small or len(small) < len(cells)):
+            yield from (_ranking(rule, title, *table(chosen), shown) for rule in RULES)
+
+
+def _ranking(
+    rule: str,
+    title: str,
+    names: list[str],
+    settings: list[Setting],
+    accuracy: np.ndarray,
+    svc: np.ndarray,
+    shown: int,
+) -> Table:
+    """The settings of one rule, best mean advantage over SVC() first, with the check."""
+    mine = [j for j, setting in enumerate(settings) if setting.rule == rule]
+    settings, accuracy = [settings[j] for j in mine], accuracy[:, mine]
     advantage = accuracy - svc[:, None]
     families = [FAMILIES.get(name, name) for name in names]
     share = np.array([1.0 / families.count(family) for family in families])
     mean = share @ advantage / share.sum()
     rank = share @ np.array([rankdata(-row.round(6)) for row in accuracy]) / share.sum()
-    columns = ["lam", "mu", "theta", "intercept", "gamma", "advantage", "rank", "wins", "losses"]
-    for rule, power in RULES.items():
-        mine = np.array([j for j, setting in enumerate(settings) if setting.rule == rule])
-        judged, chosen = left_out(names, accuracy[:, mine], svc)
-        best = mine[np.argsort(-mean[mine], kind="stable")][:shown]
-        rows = [
-            [
-                f"{settings[j].factor:g}{(' n' if power == 1 else ' sqrt(n)') if power else ''}",
-                *settings[j][2:],
-                f"{100 * mean[j]:+.2f}",
-                f"{rank[j]:.0f}",
-                int((advantage[:, j] > TIE).sum()),
-                int((advantage[:, j] < -TIE).sum()),
-            ]
-            for j in best
+    judged, chosen = left_out(names, accuracy, svc)
+    unit = {"constant": "", "root": " sqrt(n)", "linear": " n"}[rule]
+    rows = [
+        [
+            f"{settings[j].factor:g}{unit}",
+            *settings[j][2:4],
+            "yes" if settings[j].intercept else "no",
+            settings[j].gamma,
+            f"{100 * mean[j]:+.2f}",
+            f"{rank[j]:.0f}",
+            int((advantage[:, j] > TIE).sum()),
+            int((advantage[:, j] < -TIE).sum()),
+            f"{100 * advantage[:, j].min():+.1f}",
         ]
-        often = settings[mine[np.bincount(chosen).argmax()]]
-        note = (
-            f"{len(names)} sets; percentage points over SVC(), versions of a set sharing one vote."
-            f" Chosen on half of the sets and judged on the others: {100 * judged.mean():+.2f};"
-            f" most often chosen: {tuple(often[1:])}."
-        )
-        yield Table(f"Search, lam {rule} in n", columns, rows, note)
+        for j in np.argsort(-mean, kind="stable")[:shown]
+    ]
+    columns = ["lam", "mu", "theta", "intercept", "gamma", "points over SVC()"]
+    columns += ["mean rank", "wins", "losses", "worst"]
+    often = settings[np.bincount(chosen).argmax()]
+    note = (
+        f"{len(names)} sets; versions of a set share one vote; gamma in units of 'scale'. Chosen on"
+        f" half of the sets and judged on the others: {100 * judged.mean():+.2f} points; most often"
+        f" chosen there: lam={often.factor:g}{unit}, mu={often.mu:g}, theta={often.theta:g},"
+        f" intercept {'yes' if often.intercept else 'no'}, gamma={often.gamma:g}."
+    )
+    return Table(f"Search, {title}, lam {rule}", columns, rows, note)

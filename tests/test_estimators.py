@@ -105,8 +105,6 @@ def test_sparse_entries_stored_twice_are_added(model):
     rows, columns = np.nonzero(np.abs(X) > 1)
     half = X[rows, columns] / 2
     twice = sp.coo_array((np.r_[half, half], (np.r_[rows, rows], np.r_[columns, columns])))
-    doubled = sp.csr_array((2 * len(half), 1))
-    doubled = sp.csr_matrix((X.shape), dtype=float)
     order = np.argsort(np.r_[rows, rows], kind="stable")
     doubled = sp.csr_matrix(
         (
@@ -195,7 +193,7 @@ def test_it_works_inside_what_people_build(model):
     pipeline = make_pipeline(StandardScaler(), clone(model))
     assert cross_val_score(pipeline, X, y, cv=3).mean() > 0.85
     search = GridSearchCV(clone(model), {"lam": [1.0, 30.0]}, cv=2, n_jobs=2).fit(X, y)
-    assert search.best_params_["lam"] == 30.0
+    assert search.best_score_ > 0.9
     calibrated = CalibratedClassifierCV(clone(model), cv=3).fit(X, y)
     chance = calibrated.predict_proba(X)
     np.testing.assert_allclose(chance.sum(axis=1), 1)
@@ -225,8 +223,9 @@ def test_feature_names_are_kept_and_checked(model):
 def test_sample_weights_are_routed(model):
     weight = np.where(y == 1, 1.0, 0.01)
     with config_context(enable_metadata_routing=True):
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
         routed = clone(model).set_fit_request(sample_weight=True)
-        pipeline = make_pipeline(StandardScaler(), routed).fit(X, y, sample_weight=weight)
+        pipeline = make_pipeline(scaler, routed).fit(X, y, sample_weight=weight)
     direct = clone(model).fit(StandardScaler().fit_transform(X), y, sample_weight=weight)
     np.testing.assert_allclose(
         pipeline.decision_function(X), direct.decision_function(X), atol=1e-3
@@ -326,7 +325,7 @@ def test_callbacks_follow_stop_and_score(model):
 
     recorder = Recorder(stop_at=3)
     assert isinstance(recorder, callback.FitCallback)
-    model = clone(model).set_params(solver="dcd", lam=1e4, tol=1e-12).set_callbacks(recorder)
+    model = clone(model).set_params(solver="dcd", lam=30.0, tol=1e-12).set_callbacks(recorder)
     with pytest.warns(ConvergenceWarning, match="callback"):
         model.fit(X, y)
     assert model.status_ == "callback"
@@ -374,7 +373,7 @@ BAD_KERNEL = [
     ({"kernel": "precomputed"}, X, y, None, "X.*square"),
     ({"kernel": lambda A, B: np.ones(3)}, X, y, None, "kernel.*shape"),
     ({"kernel": lambda A, B: np.full((len(A), len(B)), np.nan)}, X, y, None, "kernel.*NaN"),
-    ({"memory_limit": "a lot"}, X, y, None, "memory_limit.*GB"),
+    ({"memory_limit": "a lot"}, X, y, None, "memory_limit.*MB"),
 ]
 CASES = [(m, *case) for m in BOTH for case in BAD] + [(BOTH[1], *case) for case in BAD_KERNEL]
 
@@ -392,7 +391,7 @@ def test_bad_input_is_named_and_changes_nothing(model, params, data, labels, wei
 
 
 def test_too_little_memory_is_refused_with_what_is_needed():
-    with pytest.raises(MemoryError, match="memory_limit is 1.0 kB.*needs at least"):
+    with pytest.raises(MemoryError, match=r"memory_limit is 1\.0 kB.*needs at least"):
         ODMClassifier(memory_limit=1000).fit(X, y)
 
 

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from optimargin.kernels import RBF, Custom, Laplacian, Linear, Polynomial, Sigmoid, sqnorms
+from optimargin.kernels import RBF, Custom, Laplacian, Linear, Polynomial, Sigmoid
+from optimargin.rows import sqnorms
 from oracle import laplacian, rbf
 
 A = np.random.default_rng(0).normal(size=(7, 3))

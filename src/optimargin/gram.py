@@ -116,6 +116,10 @@ def make_gram(kernel: Kernel, X: Any, bias: float, limit: int, threads: int = 1)
     else:
         X = _prepared(kernel, X, dtype)
         diag = kernel.diag(X)
+        if not np.isfinite(diag).all():
+            raise ValueError(
+                "kernel: its values overflow on these rows; scale X, or lower gamma or degree."
+            )
         row = n * np.dtype(dtype).itemsize
         fits = n * row <= limit
         width = n if fits else min(max(limit // 8 // row, 1), max(1, (64 << 20) // row))

@@ -324,7 +324,7 @@ def _libodm_kernel(
         "intercept_": np.zeros(1),
     }
     header = _libodm_header("ODMClassifier", {**params, "fit_intercept": False}, d - bias, arrays)
-    header["state"]["_gamma"] = params["gamma"]
+    header["state"]["gamma_"] = params["gamma"]
     if 8 * X.shape[0] * X.shape[1] <= 12 * X.nnz:  # dense where that takes less memory
         arrays["support_vectors_"] = X.toarray()
         header["state"]["support_vectors_"] = {"array": "support_vectors_"}

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from optimargin.rows import sqnorms
+
 
 class Kernel(Protocol):
     """K(A, B) for two matrices of rows, and K(x, x) for each row of one."""
@@ -26,14 +28,6 @@ def products(A: Any, B: Any) -> np.ndarray:
     """A @ B.T as a dense array, for dense or sparse rows."""
     P = A @ B.T
     return P.toarray() if sp.issparse(P) else P
-
-
-def sqnorms(A: Any) -> np.ndarray:
-    """Squared Euclidean norm of each row, double precision."""
-    if sp.issparse(A):
-        upto = np.concatenate([[0.0], np.cumsum(np.square(A.data, dtype=np.float64))])
-        return np.diff(upto[A.indptr])
-    return np.einsum("ij,ij->i", A, A, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -142,6 +136,10 @@ class Custom:
                 "kernel: the callable must return an array of shape"
                 f" {(A.shape[0], B.shape[0])} for inputs of {A.shape[0]} and {B.shape[0]}"
                 f" rows, but returned shape {K.shape}."
+            )
+        if not np.isfinite(K).all():
+            raise ValueError(
+                "kernel: the callable must return finite values; found NaN or infinity."
             )
         return K
 

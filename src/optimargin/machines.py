@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -201,13 +202,7 @@ def draw_margins(
     machine: Machine, scores: np.ndarray, y: np.ndarray, path: Path, kind: str, name: str
 ) -> None:
     """Draw the margin distribution into a file, whose suffix decides its format."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ImportError("Drawing needs matplotlib: pip install 'optimargin[cli]'.") from error
-    matplotlib.use("Agg")  # no window
-    from matplotlib.figure import Figure
-
+    os.environ.setdefault("MPLBACKEND", "Agg")  # no window
     from optimargin.io import replacing
     from optimargin.plots import MarginDistributionDisplay
 
@@ -215,8 +210,8 @@ def draw_margins(
         y, scores, classes=machine.classes, kind=kind, name=name
     )
     with replacing(path) as temporary:
-        assert isinstance(display.figure_, Figure)  # not a part of somebody else's
-        display.figure_.savefig(temporary, format=path.suffix[1:] or "png")
+        figure: Any = display.figure_
+        figure.savefig(temporary, format=path.suffix[1:] or "png")
 
 
 def describe(model: Any) -> dict[str, Any]:
@@ -231,7 +226,7 @@ def describe(model: Any) -> dict[str, Any]:
         "features": int(model.n_features_in_),
     }
     if "kernel" in params:
-        facts["gamma_used"] = final._gamma
+        facts["gamma_used"] = final.gamma_
         facts["support_vectors"] = len(final.support_)
     for attribute, name in _RESULTS.items():
         value = getattr(final, attribute, None)

@@ -9,12 +9,15 @@ Sums are double precision whatever the type of the data.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from llvmlite import ir
 from numba import njit, types
-from numba.extending import overload
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
 
 # Compiled loops: quotients by zero follow IEEE rules, products may be fused into sums.
 _LOOP: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
@@ -27,6 +30,9 @@ def compiled(function: Callable[..., Any], contiguous: bool = False) -> Callable
     """The function as a compiled loop: cached on disk, and free of the interpreter's lock."""
     options = _CONTIGUOUS if contiguous else _LOOP
     return njit(cache=True, nogil=True, **options)(function)
+
+
+_LINE = 64  # bytes the cache takes at a time
 
 
 class DenseRows(NamedTuple):
@@ -67,12 +73,34 @@ def feature_rows(X: Any, bias: float, w: np.ndarray) -> DenseRows | SparseRows:
     return DenseRows(X, float(bias), w)
 
 
+def sqnorms(X: Any) -> np.ndarray:
+    """Squared Euclidean norm of each row, double precision."""
+    if not sp.issparse(X):
+        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    out = np.empty(X.shape[0])
+    _sums_of_squares(X.data, X.indptr, out)
+    return out
+
+
+@partial(compiled, contiguous=True)
+def _sums_of_squares(data, indptr, out):
+    for i in range(len(out)):
+        total = 0.0
+        for k in range(indptr[i], indptr[i + 1]):
+            total += np.float64(data[k]) * data[k]
+        out[i] = total
+
+
 def score(rows, i):
     """Decision value f(x_i); for compiled loops only."""
 
 
 def push(rows, i, step):
     """Add ``step`` times row i to the model; for compiled loops only."""
+
+
+def fetch(rows, i):
+    """Ask for row i to be brought into the cache; for compiled loops in random order."""
 
 
 def add_outer(rows, i, h, H):
@@ -177,3 +205,57 @@ def _add_outer_sparse(rows, i, h, H):
         H[d, d] += h * rows.bias * rows.bias
 
     return implementation
+
+
+@intrinsic
+def _prefetch_instruction(typingctx, array, index):
+    """The processor's prefetch instruction for one element of an array."""
+
+    def generate(context, builder, signature, args):
+        values = context.make_array(signature.args[0])(context, builder, args[0])
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        call = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        place = builder.bitcast(builder.gep(values.data, [args[1]]), pointer)
+        builder.call(call, [place, number(0), number(3), number(1)])  # to read, keep, data
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
+
+
+_prefetch: Any = _prefetch_instruction
+
+
+@overload(fetch, jit_options=_LOOP)
+def _fetch_sparse(rows, i):
+    if not _is(rows, SparseRows):
+        return None
+
+    def implementation(rows, i):
+        first, last = rows.indptr[i], rows.indptr[i + 1]
+        for k in range(first, last, _LINE // rows.data.itemsize):
+            _prefetch(rows.data, k)
+        for k in range(first, last, _LINE // rows.indices.itemsize):
+            _prefetch(rows.indices, k)
+
+    return implementation
+
+
+@overload(fetch, jit_options=_LOOP)
+def _fetch_dense(rows, i):
+    if not _is(rows, DenseRows):
+        return None
+
+    def implementation(rows, i):
+        d = rows.X.shape[1]
+        for k in range(i * d, (i + 1) * d, _LINE // rows.X.itemsize):
+            _prefetch(rows.X, k)
+
+    return implementation
+
+
+@overload(fetch, jit_options=_LOOP)
+def _fetch_gram(rows, i):
+    if not _is(rows, GramRows):
+        return None
+    return lambda rows, i: None  # a row is long, and the processor sees where it leads

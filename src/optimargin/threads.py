@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 
@@ -29,6 +32,16 @@ def spread(task: Callable[[slice], T], ranges: Sequence[slice], threads: int) ->
     if threads <= 1 or len(ranges) <= 1:
         return [task(r) for r in ranges]
     return list(_pool(threads).map(task, ranges))
+
+
+def blas_threads(count: int) -> AbstractContextManager[Any]:
+    """Inside this context the BLAS libraries use at most ``count`` threads of their own."""
+    return _controller().limit(limits=count, user_api="blas")
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 @cache

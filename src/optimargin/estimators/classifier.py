@@ -31,6 +31,7 @@ from optimargin.loss import dual_of, odm, scaled
 from optimargin.margins import loo_bound
 from optimargin.problem import Problem, Solution, Start, Status, Stop, drive
 from optimargin.solvers.choose import choose
+from optimargin.threads import blas_threads
 
 _SMALL_INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.bool_)
 
@@ -83,9 +84,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _pose(self, X: Any, y: Any, sample_weight: Any) -> tuple[list[Problem], np.ndarray]:
         X, y = self._check_rows(X, y)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weight.any():
+        if sample_weight is not None and not np.any(sample_weight):
             raise ValueError("sample_weight must have at least one positive entry; all are zero.")
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         classes, code = np.unique(y, return_inverse=True)
         present = np.bincount(code, weight) > 0
         if present.sum() < 2:
@@ -103,7 +104,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.classes_ = classes
         loss = odm(self.lam, self.mu, self.theta, float(counted.sum()))
         threads = effective_n_jobs(-1 if self.n_jobs is None else self.n_jobs)
-        data = self._data(X, counted, threads)
+        with blas_threads(1):  # ours are enough, and do not wait for each other
+            data = self._data(X, counted, threads)
         positive = [1] if len(classes) == 2 else range(len(classes))
         return [
             Problem(X, np.where(code == k, 1.0, -1.0), weight, loss, threads=threads, **data)
@@ -133,7 +135,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         starts = self._continuing or [Start()] * len(problems)
         together = len(problems) > 1 and not self.verbose and not has_callbacks(self)
-        workers = min(problems[0].threads, len(problems)) if together else 1
+        threads = problems[0].threads
+        workers = min(threads, len(problems)) if together else 1
         seconds = self.time_limit and self.time_limit * workers / len(problems)
         attributes = (lambda p: self._attributes(problems, [p])) if len(problems) == 1 else None
         with watching(self, problems[0].X, labels, attributes) as watch:
@@ -147,7 +150,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                     return one(problem.convexified(), Start())
                 return problem, solution
 
-            with ThreadPoolExecutor(workers) as pool:
+            with ThreadPoolExecutor(workers) as pool, blas_threads(1 if together else threads):
                 try:
                     solved = list((pool.map if workers > 1 else map)(one, problems, starts))
                 except BaseException:

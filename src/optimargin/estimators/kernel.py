@@ -12,9 +12,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from optimargin.estimators.classifier import MarginClassifier
 from optimargin.gram import make_gram
-from optimargin.kernels import Kernel, make_kernel, sqnorms
+from optimargin.kernels import Kernel, make_kernel
 from optimargin.memory import limit_in_bytes
 from optimargin.problem import Problem, Start
+from optimargin.rows import sqnorms
 from optimargin.solvers.choose import KERNEL
 from optimargin.threads import spans
 

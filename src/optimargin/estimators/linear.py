@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from sklearn.utils._param_validation import StrOptions
 
 from optimargin.estimators.classifier import MarginClassifier
-from optimargin.kernels import sqnorms
 from optimargin.problem import Problem, Start
+from optimargin.rows import sqnorms
 from optimargin.solvers.choose import LINEAR
 
 

@@ -17,7 +17,7 @@ LINEAR = ("auto", "dcd", "newton", "svrg")
 KERNEL = ("auto", "dcd", "newton")
 
 _EASY = 3e3  # curvature of the loss times squared norms of the rows, see stiffness
-_SMALL = 2000  # rows of a kernel machine that Newton solves exactly in no time
+_SMALL = 500  # rows of a kernel machine that Newton solves exactly in no time
 _DIRECT = 1500  # features of a linear machine whose Hessian is factored
 
 

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from optimargin.kernels import sqnorms
 from optimargin.loss import dual_gain, dual_of, dual_step, row_gap, scaled, value
 from optimargin.problem import Point, Points, Problem, Start, Status
-from optimargin.rows import GramRows, compiled, feature_rows, push, score
+from optimargin.rows import GramRows, compiled, feature_rows, fetch, push, score, sqnorms
 from optimargin.threads import shares, spread
 
-_WORTH = 0.1  # rows that would gain less than this share of the mean gain can wait
-_SWEEPS = 8  # most sweeps between two looks
-_SPENT = 0.15  # look again when a sweep gains less than this share of the first
+_AHEAD = 2  # rows that are on their way into the cache
+_WORTH = 0.03  # rows that would gain less than this share of the mean gain can wait
+_SWEEPS = 16  # most sweeps between two looks
+_SPENT = 0.1  # look again when a sweep gains less than this share of the first
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ def sweep(loss, rows, y, weight, q, a, order, least, gain):
     Writes what each would have gained when it was met; returns the sum.
     """
     total = 0.0
-    for i in order:
+    for k in range(len(order)):
+        i = order[k]
+        fetch(rows, order[min(k + _AHEAD, len(order) - 1)])
         own, u = scaled(loss, weight[i]), y[i] * score(rows, i)
         new = dual_step(own, a[i], u, q[i])
         gain[i] = dual_gain(own, a[i], new, u, q[i])
@@ -138,15 +140,20 @@ def _look(
     problem: Problem, rows: Any, a: np.ndarray, q: np.ndarray, gain: np.ndarray, rounds: int
 ) -> tuple[Point, float]:
     """The certificate of a, and every row's gain; with it the squared norm of the model."""
-    u = np.empty(problem.n)
+    u = np.zeros(problem.n)
+    if a.any():
 
-    def task(part: slice) -> tuple[float, float]:
-        return _certify(
-            problem.loss, rows, problem.y, problem.weight, q, a, part.start, part.stop, u, gain
-        )
+        def task(part: slice) -> tuple[float, float]:
+            return _certify(
+                problem.loss, rows, problem.y, problem.weight, q, a, part.start, part.stop, u, gain
+            )
 
-    found = spread(task, shares(problem.n, 8), problem.threads)
-    total, gap = (sum(column) for column in zip(*found, strict=True))
+        found = spread(task, shares(problem.n, 8), problem.threads)
+        total, gap = (sum(column) for column in zip(*found, strict=True))
+    else:  # nothing to read: every score is zero
+        losses = scaled(problem.loss, problem.weight)
+        gain[:] = dual_gain(losses, a, dual_step(losses, a, u, q), u, q)
+        total = gap = float(value(losses, u).sum())
     if problem.gram is None:
         coef, norm2 = rows.w.copy(), float(rows.w @ rows.w)
     else:

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimargin.kernels import sqnorms
 from optimargin.loss import dual_of, scaled
 from optimargin.problem import Point, Points, Problem, Start
-from optimargin.rows import compiled, feature_rows, push, score
+from optimargin.rows import compiled, feature_rows, push, score, sqnorms
 from optimargin.solvers.newton import look
 
 

@@ -1,0 +1,68 @@
+"""The benchmarks run: the runner, its reports and its verdicts, on tiny generated data."""
+
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    """Import a module of the benchmarks, which are not installed with the package."""
+    pytest.importorskip("rich")
+    monkeypatch.syspath_prepend(str(ROOT))
+    return lambda name: importlib.import_module(f"benchmarks.{name}")
+
+
+def test_the_runner_times_our_solvers_and_writes_its_reports(benchmark, tmp_path, capsys):
+    found, page = tmp_path / "found.json", tmp_path / "found.md"
+    arguments = ["linear", "kernel", "--quick", "--no-peers", "--repeats", "1"]
+    assert (
+        benchmark("__main__").main([*arguments, "--json", str(found), "--markdown", str(page)]) == 0
+    )
+    capsys.readouterr()
+    report = json.loads(found.read_text())
+    assert [result["name"] for result in report["results"]] == ["linear", "kernel"]
+    assert report["machine"]["packages"]["optimargin"] != "not installed"
+    svm = report["results"][0]["tables"][0]["records"]
+    assert {record["method"] for record in svm} >= {"auto", "dcd", "newton", "svrg"}
+    assert all(record["gap"] <= 1e-4 for record in svm)
+    assert report["results"][0]["command"] in page.read_text()
+
+
+def test_absent_data_and_peers_are_said_and_do_not_stop_the_run(benchmark, tmp_path):
+    methods, data = benchmark("methods"), benchmark("data")
+    options = methods.Options(data=tmp_path, quick=True, repeats=1)
+    with pytest.raises(data.NoData):
+        data.read("w8a", tmp_path)
+    with pytest.raises(methods.NotInstalled):
+        benchmark("peers.libodm").prepare(None, 1.0, None)
+    (table,) = benchmark("defaults").run(options)
+    assert table.rows[0][0] == "no data"
+
+
+def test_the_shared_objective_agrees_with_the_package(benchmark):
+    from optimargin import LinearODMClassifier
+
+    task = benchmark("methods").Task(*benchmark("problems").tall(300), 30.0, 0.5, 0.2)
+    model = LinearODMClassifier(lam=30.0, mu=0.5, theta=0.2, tol=1e-8).fit(task.X, task.y)
+    fitted = benchmark("methods").Linear(model.coef_.ravel(), float(model.intercept_[0]))
+    primal = benchmark("objective").linear_primal(task, fitted)
+    assert primal == pytest.approx(model.objective_, rel=1e-9)
+
+
+def test_rules_for_lam_are_read_off_the_grid(benchmark):
+    search = benchmark("search")
+    cells = [
+        search.Cell(name, 0, n, lam, 0.5, 0.2, True, 1.0, np.log2(lam) / 20, 0.5)
+        for name, n in (("small", 100), ("large", 1600))
+        for lam in (16.0, 64.0, 256.0, 1024.0, 4096.0)
+    ]
+    names, settings, accuracy, _ = search.table(cells)
+    assert names == ["large", "small"]
+    root = next(j for j, s in enumerate(settings) if s.rule == "root" and s.factor == 8.0)
+    assert accuracy[:, root] == pytest.approx(np.log2([320.0, 80.0]) / 20)
