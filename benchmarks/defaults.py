@@ -1,4 +1,4 @@
-"""Accuracy out of the box: SVC() against ODMClassifier(), both after StandardScaler."""
+"""Accuracy out of the box, against SVC() and LinearSVC(), all after StandardScaler."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.svm import SVC
+from sklearn.base import clone
+from sklearn.svm import SVC, LinearSVC
 
 from benchmarks import data, search
 from benchmarks.methods import Options
 from benchmarks.report import Table
 from benchmarks.timing import timed
-from optimargin import ODMClassifier
+from optimargin import LinearODMClassifier, ODMClassifier
 
 _ROWS = 5000  # sets of at most so many rows
 
@@ -29,53 +30,48 @@ def small_sets(options: Options) -> Iterator[tuple[str, data.Entry, Any, np.ndar
 
 
 def run(options: Options) -> Iterator[Table]:
-    """Accuracy of both out of the box; with --search, what other defaults would do."""
+    """Accuracy out of the box; with --search, what other defaults would do."""
     if options.search is not None:
         search.run(small_sets(options), options.repeats, options.search)
         yield from search.report(search.load(options.search))
         return
-    rows: list[list[Any]] = []
-    records: list[dict[str, Any]] = []
-    for name, entry, X, y in small_sets(options):
-        record = {"data": name, "rows": entry.rows, **compare(X, y, options.repeats)}
-        rows.append([name, entry.rows, entry.classes, *_judge(record)])
-        records.append(record)
-    columns = ["data", "rows", "classes", "SVC()", "ODMClassifier()", "difference", ""]
-    if not rows:
-        yield Table("Defaults", columns, [["no data"] + [""] * 6])
-        return
-    theirs, ours = (np.array([r[key] for r in records]) for key in ("SVC", "ODM"))
-    rows.append(
-        ["average", "", "", f"{theirs.mean():.4f}", f"{ours.mean():.4f}", *_judged(records)]
-    )
+    yield _table((SVC(), ODMClassifier(random_state=0)), options)
+    yield _table((LinearSVC(random_state=0), LinearODMClassifier(random_state=0)), options)
+
+
+def _table(models: tuple[Any, Any], options: Options) -> Table:
+    records = [
+        {"data": name, "rows": e.rows, "classes": e.classes, **compare(models, X, y, options)}
+        for name, e, X, y in small_sets(options)
+    ]
+    theirs, ours = (f"{type(model).__name__}()" for model in models)
+    columns = ["data", "rows", "classes", theirs, ours, "difference", ""]
+    if not records:
+        return Table(f"{ours} against {theirs}", columns, [["no data"] + [""] * 6])
+    rows = [[r["data"], r["rows"], r["classes"], *_judge(r)] for r in records]
+    words = [row[-1] for row in rows]
+    average = {key: float(np.mean([r[key] for r in records])) for key in ("theirs", "ours")}
+    counts = ", ".join(f"{words.count(word)} {word}" for word in ("win", "tie", "loss"))
+    rows.append(["average", "", "", *_judge(average)[:-1], counts])
     note = (
         f"StandardScaler before both; 5-fold stratified cross-validation, {options.repeats} times"
         f" over with fixed seeds. A difference of at most {search.TIE:g} is a tie."
     )
-    yield Table("Defaults", columns, rows, note, records)
+    return Table(f"{ours} against {theirs}", columns, rows, note, records)
 
 
-def compare(X: Any, y: np.ndarray, repeats: int) -> dict[str, float]:
-    """Mean accuracy of SVC() and ODMClassifier() over the same folds."""
-    scores: dict[str, list[float]] = {"SVC": [], "ODM": []}
-    for train, test in search.folds(y, repeats, 5):
+def compare(models: tuple[Any, Any], X: Any, y: np.ndarray, options: Options) -> dict[str, float]:
+    """Mean accuracy of two classifiers over the same folds."""
+    scores = []
+    for train, test in search.folds(y, options.repeats, 5):
         A, B = data.standardised(X[train], X[test])
-        for name, model in (("SVC", SVC()), ("ODM", ODMClassifier(random_state=0))):
-            timed(partial(model.fit, A, y[train]))
-            scores[name].append(float(model.score(B, y[test])))
-    return {name: float(np.mean(values)) for name, values in scores.items()}
+        fitted = [timed(partial(clone(model).fit, A, y[train]))[1] for model in models]
+        scores.append([model.score(B, y[test]) for model in fitted])
+    theirs, ours = np.mean(scores, axis=0)
+    return {"theirs": float(theirs), "ours": float(ours)}
 
 
 def _judge(record: dict[str, Any]) -> list[str]:
-    difference = record["ODM"] - record["SVC"]
+    difference = record["ours"] - record["theirs"]
     word = "tie" if abs(difference) <= search.TIE else "win" if difference > 0 else "loss"
-    return [f"{record['SVC']:.4f}", f"{record['ODM']:.4f}", f"{difference:+.4f}", word]
-
-
-def _judged(records: list[dict[str, Any]]) -> list[str]:
-    words = [_judge(record)[-1] for record in records]
-    difference = np.mean([r["ODM"] - r["SVC"] for r in records])
-    return [
-        f"{difference:+.4f}",
-        ", ".join(f"{words.count(w)} {w}" for w in ("win", "tie", "loss")),
-    ]
+    return [f"{record['theirs']:.4f}", f"{record['ours']:.4f}", f"{difference:+.4f}", word]

@@ -34,7 +34,7 @@ from optimargin import ODMClassifier
 FAMILIES = {
     "heart_scale": "heart",
     "svmguide1.scale": "svmguide1",
-    "german.numer": "credit-g",
+    "german.numer": "credit-g",  # codespell:ignore numer
     "australian": "credit-a",
 }
 LAMS = [4.0**k for k in range(1, 8)]

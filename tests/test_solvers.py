@@ -112,10 +112,12 @@ def test_conjugate_gradients_and_factors_agree(monkeypatch):
     import optimargin.solvers.kernel_newton as module
 
     exact = solve(kernel(1e4), KernelNewton())
-    monkeypatch.setattr(module, "_FACTOR_UP_TO", 10)
-    iterated = solve(kernel(1e4), KernelNewton())
-    assert iterated.gap <= 1e-9
-    assert iterated.primal == pytest.approx(exact.primal, rel=1e-8)
+    monkeypatch.setattr(module, "_EXACT_UP_TO", 10)
+    for most in (10, 10_000):
+        monkeypatch.setattr(module, "_FACTOR_UP_TO", most)
+        iterated = solve(kernel(1e4), KernelNewton())
+        assert iterated.gap <= 1e-9
+        assert iterated.primal == pytest.approx(exact.primal, rel=1e-8)
 
 
 @settings(max_examples=30, deadline=None)

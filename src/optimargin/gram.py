@@ -43,12 +43,18 @@ class Gram:
     slot: np.ndarray
     width: int
     threads: int
+    limit: int
     shift: float = 0.0
 
     @property
     def n(self) -> int:
         """Number of rows."""
         return len(self.slot)
+
+    @property
+    def spare(self) -> int:
+        """Bytes of the budget that are not taken by kept rows."""
+        return max(self.limit - self.kept.nbytes, 0)
 
     @property
     def is_whole(self) -> bool:
@@ -72,6 +78,18 @@ class Gram:
             slot = np.full(self.n, -1, dtype=np.int64)
             slot[part] = np.arange(len(part))
             yield part, self.rows(part), slot
+
+    def square(self, index: np.ndarray, dtype: Any) -> np.ndarray:
+        """K[index, index], constant and shift included."""
+        out = np.empty((len(index), len(index)), dtype=dtype)
+        place = np.full(self.n, -1)
+        place[index] = np.arange(len(index))
+        for rows, K, slot in self.blocks(index):
+            for span in spans(len(rows), max(1, _CACHE // (8 * len(index)))):
+                out[place[rows[span]]] = K[np.ix_(slot[rows[span]], index)]
+        out += self.bias**2
+        out[np.diag_indices(len(index))] += self.shift
+        return out
 
     def apply(self, v: np.ndarray) -> np.ndarray:
         """K @ v, constant and shift included, summed in double precision."""
@@ -134,7 +152,7 @@ def make_gram(kernel: Kernel, X: Any, bias: float, limit: int, threads: int = 1)
         slot[:count] = np.arange(count)
         kept = np.empty((count, n), dtype=dtype)
         _fill(kernel, X, kept, threads)
-    return Gram(kernel, X, bias, diag + bias**2, kept, slot, width, threads)
+    return Gram(kernel, X, bias, diag + bias**2, kept, slot, width, threads, limit)
 
 
 def convex(gram: Gram) -> Gram:

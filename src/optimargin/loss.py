@@ -65,6 +65,11 @@ def is_smooth(loss: Loss) -> bool:
     return loss.ridge_lo > _TINY
 
 
+def steepest(loss: Loss) -> float:
+    """The largest curvature of the loss."""
+    return 1.0 / (min(loss.ridge_lo, loss.ridge_hi) if loss.a_min < 0.0 else loss.ridge_lo)
+
+
 @register_jitable
 def scaled(loss, s):
     """The loss s * value(u); s = 0 is taken as a number too small to matter."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-import scipy.sparse as sp
 
+from optimargin.loss import is_smooth, steepest
 from optimargin.problem import Points, Problem, Start
+from optimargin.rows import sqnorms
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.kernel_newton import KernelNewton
 from optimargin.solvers.newton import Newton
@@ -16,8 +17,9 @@ from optimargin.solvers.svrg import SVRG
 LINEAR = ("auto", "dcd", "newton", "svrg")
 KERNEL = ("auto", "dcd", "newton")
 
-_EASY = 3e3  # curvature of the loss times squared norms of the rows, see stiffness
+_STIFF = 100.0  # mean of a row's curvature times squared norm beyond which Newton wins
 _SMALL = 500  # rows of a kernel machine that Newton solves exactly in no time
+_FACTORED = 12_000  # rows of a kernel machine whose Newton systems can be factored
 _DIRECT = 1500  # features of a linear machine whose Hessian is factored
 
 
@@ -32,21 +34,23 @@ class Solver(Protocol):
 
 
 def stiffness(problem: Problem, norms: np.ndarray) -> float:
-    """Sum over the rows of curvature times squared norm: trace of the Hessian of the loss.
+    """Mean over the rows of the loss's curvature times the squared norm.
 
     Coordinate descent needs a number of epochs that grows with it; Newton does not.
     """
-    steepest = 1.0 / min(problem.loss.ridge_lo, problem.loss.ridge_hi)
-    return float(steepest * (problem.weight @ norms))
+    return float(steepest(problem.loss) * (problem.weight @ norms)) / problem.n
 
 
 def choose(name: str, problem: Problem, seed: int) -> Solver:
     """The solver of that name; ``"auto"`` weighs shape, sparsity and conditioning."""
     if problem.gram is not None:
         if name == "auto":
-            hard = stiffness(problem, problem.gram.diag) > _EASY * problem.n
-            name = "newton" if problem.n <= _SMALL or hard else "dcd"
-        return DCD(seed) if name == "dcd" else KernelNewton()
+            small = problem.n <= _SMALL
+            stiff = problem.n <= _FACTORED and stiffness(problem, problem.gram.diag) > _STIFF
+            name = "newton" if small or stiff else "dcd"
+        return DCD(seed) if name == "dcd" else KernelNewton(seed)
     if name == "auto":
-        name = "newton" if problem.d <= _DIRECT or not sp.issparse(problem.X) else "dcd"
+        norms = sqnorms(problem.X) + problem.bias**2 if problem.d > _DIRECT else np.zeros(1)
+        easy = problem.d > _DIRECT and stiffness(problem, norms) <= _STIFF
+        name = "dcd" if easy or not is_smooth(problem.loss) else "newton"
     return {"dcd": DCD, "newton": Newton, "svrg": SVRG}[name](seed)

@@ -11,7 +11,7 @@ Cost      a step reads the data twice when the system is factored, and once more
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
@@ -74,25 +74,23 @@ class Newton:
             rounds += 1
 
     def _pilot(self, problem: Problem) -> np.ndarray:
-        """The answer on a random share of the rows, as a place to start from."""
-        chosen = np.random.default_rng(self.seed).permutation(problem.n)[
-            : problem.n // _PILOT_SHARE
-        ]
-        chosen.sort()
-        part = Problem(
-            problem.X[chosen],
-            problem.y[chosen],
-            problem.weight[chosen] * _PILOT_SHARE,
-            problem.loss,
-            problem.bias,
-            threads=problem.threads,
+        """About the answer on a random share of the rows, as a place to start from."""
+        chosen = np.random.default_rng(self.seed).permutation(problem.n)
+        chosen = np.sort(chosen[: problem.n // _PILOT_SHARE])
+        part = replace(
+            problem,
+            X=problem.X[chosen],
+            y=problem.y[chosen],
+            weight=problem.weight[chosen] * _PILOT_SHARE,
         )
-        w = np.zeros(problem.d + 1)
-        for point in Newton(self.seed, self.direct).points(part, Start(coef=w)):
-            w = point.coef
-            if point.primal - point.bound <= 1e-3 * point.primal:
+        start = Start(coef=np.zeros(problem.d + 1))
+        points = Newton(self.seed, self.direct).points(part, start)
+        last = next(points)
+        for point in points:
+            if point.primal >= 0.98 * last.primal:
                 break
-        return w
+            last = point
+        return last.coef
 
 
 @compiled
@@ -116,8 +114,8 @@ def _curve(rows, into, h, first, last):
 
 
 @compiled
-def _outer(rows, h, H):
-    for i in range(len(h)):
+def _outer(rows, h, first, last, H):
+    for i in range(first, last):
         if h[i] != 0.0:
             add_outer(rows, i, h[i], H)
 
@@ -160,24 +158,26 @@ def _product(problem: Problem, h: np.ndarray, v: np.ndarray, threads: int) -> np
 
 def _hessian(problem: Problem, h: np.ndarray, threads: int) -> np.ndarray:
     """I + X' diag(h) X, lower triangle, the constant feature last."""
-    d = problem.d
+    d, root = problem.d, np.sqrt(h)
+
+    def of_sparse(part: slice) -> np.ndarray:
+        H = np.zeros((d + 1, d + 1))
+        _outer(feature_rows(problem.X, problem.bias, H[0]), h, part.start, part.stop, H)
+        return H
+
+    def of_dense(part: slice) -> np.ndarray:
+        active = np.flatnonzero(root[part])
+        A = np.empty((len(active), d + 1), dtype=problem.X.dtype)
+        scale = root[part][active].astype(A.dtype)
+        np.multiply(problem.X[part][active], scale[:, None], out=A[:, :d])
+        A[:, d] = scale * problem.bias
+        return A.T @ A
+
+    sparse = sp.issparse(problem.X)
+    ranges = shares(problem.n, 4) if sparse else spans(problem.n, max(64, _BLOCK // (d + 1)))
     H = np.zeros((d + 1, d + 1))
-    if sp.issparse(problem.X):
-        _outer(feature_rows(problem.X, problem.bias, H[0]), h, H)
-    else:
-        root = np.sqrt(h)
-
-        def task(part: slice) -> np.ndarray:
-            active = np.flatnonzero(root[part])
-            A = np.empty((len(active), d + 1), dtype=problem.X.dtype)
-            np.multiply(
-                problem.X[part][active], root[part][active, None], out=A[:, :d], casting="same_kind"
-            )
-            A[:, d] = root[part][active] * problem.bias
-            return A.T @ A
-
-        for part in spread(task, spans(problem.n, max(64, _BLOCK // (d + 1))), threads):
-            H += part
+    for part in spread(of_sparse if sparse else of_dense, ranges, threads):
+        H += part
     H[np.diag_indices(d + 1)] += 1.0
     return H
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimargin.loss import dual_of, scaled
+from optimargin.loss import dual_of, scaled, steepest
 from optimargin.problem import Point, Points, Problem, Start
 from optimargin.rows import compiled, feature_rows, push, score, sqnorms
 from optimargin.solvers.newton import look
@@ -73,8 +73,7 @@ class SVRG:
 def _importance(problem: Problem) -> tuple[np.ndarray, float]:
     """How often to draw each row, in proportion to its smoothness, and the mean of that."""
     q = sqnorms(problem.X) + problem.bias**2
-    steepest = 1.0 / min(problem.loss.ridge_lo, problem.loss.ridge_hi)
-    each = 1.0 + problem.n * steepest * problem.weight * q
+    each = 1.0 + problem.n * steepest(problem.loss) * problem.weight * q
     mean = float(each.mean())
     return each / (mean * problem.n), mean
 
