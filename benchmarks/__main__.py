@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", type=Path, help="write every figure here")
     add("--markdown", type=Path, help="write the tables here")
     add("--repeats", type=int, default=3, help="timings of each method, the best of which counts")
-    add("--limit", type=float, default=60.0, help="seconds after which a method is cut short")
+    add("--limit", type=float, default=20.0, help="seconds a method may take for one task")
     add("--only", default="", metavar="TEXT", help="data sets whose name contains this")
     add("--quick", action="store_true", help="tiny generated data: does everything run?")
     add("--no-peers", action="store_true", help="our solvers only")

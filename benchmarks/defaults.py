@@ -12,7 +12,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from benchmarks import data, search
 from benchmarks.methods import Options
-from benchmarks.report import Table
+from benchmarks.report import Table, say
 from benchmarks.timing import timed
 from optimargin import LinearODMClassifier, ODMClassifier
 
@@ -26,6 +26,7 @@ def small_sets(options: Options) -> Iterator[tuple[str, data.Entry, Any, np.ndar
     for name, entry in entries:
         if entry.rows <= rows and not name.endswith(".t") and options.wants(name):
             X, y = data.read(name, options.data)
+            say(f"{name}, {X.shape[0]} x {X.shape[1]}")
             yield name, entry, data.dense_if_small(X), y
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks import ours, peers, problems
 from benchmarks.data import NoData
 from benchmarks.methods import KernelMethod, NotInstalled, Options, Predict, Task, TooSlow
-from benchmarks.report import Table, verdict
+from benchmarks.report import Table, say, verdict
 from benchmarks.timing import side_by_side, timed
 
 GRID = (0.1, 1.0, 10.0, 100.0)  # C, or lam / n
@@ -39,6 +39,7 @@ def run(options: Options) -> Iterator[Table]:
         except NoData:
             rows.append([problem.name, "no data"] + [""] * (len(columns) - 2))
             continue
+        say(problem.name)
         found = compare(train, test, methods, options)
         rows += [[problem.name, *row] for row in _rows(found, methods)]
         records += [{"data": problem.name, "method": name, **f} for name, f in found.items()]
@@ -75,6 +76,7 @@ def compare(
         accuracy = float(np.mean(predict(test[0]) == test[1]))
         found[method.name] = {"C": best[method.family], "seconds": elapsed, "accuracy": accuracy}
         calls[method.name] = call
+        say(f"  {method.name}, C = {best[method.family]:g}: {elapsed:.3g} s, {accuracy:.4f}")
     for name, times in side_by_side(calls, options.repeats).items():
         found[name] |= {"seconds": times.best, "repeats": times.seconds}
     return found

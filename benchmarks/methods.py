@@ -27,7 +27,7 @@ class Options(NamedTuple):
     quick: bool = False
     peers: bool = True
     search: Path | None = None
-    limit: float = 60.0
+    limit: float = 20.0
     only: str = ""
 
     def wants(self, data: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,11 @@ def show(table: Table, console: Console) -> None:
     console.print(drawn)
     if table.note:
         console.print(table.note + "\n", highlight=False)
+
+
+def say(text: str) -> None:
+    """A line of progress, apart from the results."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def cell(value: Any) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from optimargin.loss import Loss, curvature, scaled, slope
 from optimargin.rows import compiled
 
 
-@compiled
+@partial(compiled, contiguous=True)
 def _along(loss, weight, u, du, t):
     """First and second derivative in t of sum_i s_i loss(u_i + t du_i)."""
     first = second = 0.0
@@ -38,7 +40,7 @@ def best_step(
     for _ in range(60):
         first, second = _along(loss, weight, u, du, t)
         rise = slope0 + t * norm2 + first
-        if abs(rise) <= 1e-6 * start:
+        if abs(rise) <= 1e-4 * start:
             break
         low, high = (t, high) if rise < 0 else (low, t)
         step = t - rise / (norm2 + second) if norm2 + second > 0 else np.inf

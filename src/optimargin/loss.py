@@ -74,13 +74,9 @@ def steepest(loss: Loss) -> float:
 def scaled(loss, s):
     """The loss s * value(u); s = 0 is taken as a number too small to matter."""
     s = np.maximum(s, _NO_WEIGHT)
+    r = 1.0 / s
     return Loss(
-        loss.lo,
-        loss.hi,
-        loss.ridge_lo / s,
-        loss.ridge_hi / s,
-        loss.a_min * s,
-        loss.a_max * s,
+        loss.lo, loss.hi, loss.ridge_lo * r, loss.ridge_hi * r, loss.a_min * s, loss.a_max * s
     )
 
 

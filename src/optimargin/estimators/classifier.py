@@ -33,6 +33,7 @@ from optimargin.problem import Problem, Solution, Start, Status, Stop, drive
 from optimargin.solvers.choose import choose
 from optimargin.threads import blas_threads
 
+_LARGE = 2500  # rows of a kernel machine whose linear algebra is worth several threads
 _SMALL_INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.bool_)
 
 
@@ -150,7 +151,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                     return one(problem.convexified(), Start())
                 return problem, solution
 
-            with ThreadPoolExecutor(workers) as pool, blas_threads(1 if together else threads):
+            # Small factorisations lose by threads, badly so on a busy machine.
+            large = workers == 1 and problems[0].gram is not None and problems[0].n > _LARGE
+            with ThreadPoolExecutor(workers) as pool, blas_threads(threads if large else 1):
                 try:
                     solved = list((pool.map if workers > 1 else map)(one, problems, starts))
                 except BaseException:

@@ -12,13 +12,15 @@ Cost      a step reads the data twice when the system is factored, and once more
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
 from optimargin.linesearch import best_step
-from optimargin.loss import curvature, dual_of, scaled, value
+from optimargin.loss import curvature, scaled, slope, value
 from optimargin.problem import Point, Points, Problem, Start
 from optimargin.rows import add_outer, compiled, feature_rows, push, score
 from optimargin.threads import shares, spans, spread
@@ -41,36 +43,26 @@ class Newton:
         """A point after each Newton step."""
         direct = problem.d <= _DIRECT_UP_TO if self.direct is None else self.direct
         w = np.zeros(problem.d + 1) if start.coef is None else start.coef.astype(np.float64)
-        if start.coef is None and problem.n > _PILOT and problem.n > 64 * problem.d:
+        if start.coef is None and problem.n > max(_PILOT, _PILOT_SHARE * 64 * problem.d):
             w = self._pilot(problem)
-        here, u = look(problem, w, problem.threads)
-        primal, g = here
+        here = look(problem, w, margins(problem, w))
         rounds, forcing = 0, 0.1
         while True:
-            yield Point(
-                w,
-                dual_of(scaled(problem.loss, problem.weight), u),
-                u,
-                primal,
-                primal - 0.5 * float(g @ g),
-                rounds,
-            )
-            h = curvature(scaled(problem.loss, problem.weight), u)
+            g, primal = here.gradient, here.primal
+            yield Point(w, None, here.margin, primal, primal - 0.5 * float(g @ g), rounds)
             if direct:
-                p = -_factored(problem, h, problem.threads, g)
+                p = -_factored(problem, here.curvature, g)
             else:
-                p = -_conjugate_gradients(problem, h, problem.threads, g, forcing)
-            (trial, g_new), u_new = look(problem, w + p, problem.threads)
-            if abs(g_new @ p) > 0.1 * abs(g @ p):
-                t = best_step(
-                    problem.loss, problem.weight, u, u_new - u, float(w @ p), float(p @ p)
-                )
-                p *= t
-                (trial, g_new), u_new = look(problem, w + p, problem.threads)
-            if trial >= primal and g_new @ g_new >= g @ g:
+                p = -_conjugate_gradients(problem, here.curvature, g, forcing)
+            du = margins(problem, p)
+            t = best_step(problem.loss, problem.weight, here.margin, du, float(w @ p), float(p @ p))
+            there = look(problem, w + t * p, here.margin + t * du)
+            turned = there.gradient @ there.gradient < g @ g
+            if not (there.primal < primal or turned):
                 return None
-            forcing = min(0.1, float(np.sqrt(np.linalg.norm(g_new) / np.linalg.norm(g)) * forcing))
-            w, u, primal, g = w + p, u_new, trial, g_new
+            progress = np.linalg.norm(there.gradient) / np.linalg.norm(g)
+            forcing = min(0.1, forcing * float(np.sqrt(progress)))
+            w, here = w + t * p, there
             rounds += 1
 
     def _pilot(self, problem: Problem) -> np.ndarray:
@@ -93,16 +85,36 @@ class Newton:
         return last.coef
 
 
+class View(NamedTuple):
+    """The objective at some w with its gradient, and every row's margin and curvature."""
+
+    primal: float
+    gradient: np.ndarray
+    margin: np.ndarray
+    curvature: np.ndarray
+
+
 @compiled
-def _look(loss, rows, into, y, weight, first, last, u):
-    total = 0.0
+def _score(rows, y, first, last, u):
+    for i in range(first, last):
+        u[i] = y[i] * score(rows, i)
+
+
+@partial(compiled, contiguous=True)
+def _pull(loss, into, y, weight, u, first, last, h):
+    """Add the gradient of the losses to ``into``, and note every row's curvature.
+
+    Two loops, because the first is all arithmetic and may use the vector units.
+    """
+    total, pull = 0.0, np.empty(last - first)
     for i in range(first, last):
         own = scaled(loss, weight[i])
-        u[i] = y[i] * score(rows, i)
         total += value(own, u[i])
-        a = dual_of(own, u[i])
-        if a != 0.0:
-            push(into, i, -a * y[i])
+        h[i] = curvature(own, u[i])
+        pull[i - first] = slope(own, u[i]) * y[i]
+    for i in range(first, last):
+        if pull[i - first] != 0.0:
+            push(into, i, pull[i - first])
     return total
 
 
@@ -126,25 +138,35 @@ def _ranges(problem: Problem) -> list[slice]:
     return shares(problem.n, int(np.clip(stored // (8 * (problem.d + 1)), 1, 8)))
 
 
-def look(
-    problem: Problem, w: np.ndarray, threads: int
-) -> tuple[tuple[float, np.ndarray], np.ndarray]:
-    """P(w) with its gradient, and the margins, in one pass over the rows."""
-    rows, u = feature_rows(problem.X, problem.bias, w), np.empty(problem.n)
+def margins(problem: Problem, w: np.ndarray) -> np.ndarray:
+    """Every row's margin under w."""
+    u = np.zeros(problem.n)
+    if w.any():
+        rows = feature_rows(problem.X, problem.bias, w)
+        spread(
+            lambda part: _score(rows, problem.y, part.start, part.stop, u),
+            _ranges(problem),
+            problem.threads,
+        )
+    return u
+
+
+def look(problem: Problem, w: np.ndarray, u: np.ndarray) -> View:
+    """What there is to see at w, where the margins are u; reads only rows that pull."""
+    h = np.empty(problem.n)
 
     def task(part: slice) -> tuple[float, np.ndarray]:
         g = np.zeros(problem.d + 1)
-        into = rows._replace(w=g)
-        return _look(
-            problem.loss, rows, into, problem.y, problem.weight, part.start, part.stop, u
-        ), g
+        into = feature_rows(problem.X, problem.bias, g)
+        loss, y, weight = problem.loss, problem.y, problem.weight
+        return _pull(loss, into, y, weight, u, part.start, part.stop, h), g
 
-    found = spread(task, _ranges(problem), threads)
+    found = spread(task, _ranges(problem), problem.threads)
     primal = 0.5 * float(w @ w) + sum(total for total, _ in found)
-    return (primal, w + sum(g for _, g in found)), u
+    return View(primal, w + sum(g for _, g in found), u, h)
 
 
-def _product(problem: Problem, h: np.ndarray, v: np.ndarray, threads: int) -> np.ndarray:
+def _product(problem: Problem, h: np.ndarray, v: np.ndarray) -> np.ndarray:
     """(I + X' diag(h) X) v in one pass over the rows."""
     rows = feature_rows(problem.X, problem.bias, v)
 
@@ -153,10 +175,10 @@ def _product(problem: Problem, h: np.ndarray, v: np.ndarray, threads: int) -> np
         _curve(rows, rows._replace(w=out), h, part.start, part.stop)
         return out
 
-    return v + sum(spread(task, _ranges(problem), threads))
+    return v + sum(spread(task, _ranges(problem), problem.threads))
 
 
-def _hessian(problem: Problem, h: np.ndarray, threads: int) -> np.ndarray:
+def _hessian(problem: Problem, h: np.ndarray) -> np.ndarray:
     """I + X' diag(h) X, lower triangle, the constant feature last."""
     d, root = problem.d, np.sqrt(h)
 
@@ -176,25 +198,25 @@ def _hessian(problem: Problem, h: np.ndarray, threads: int) -> np.ndarray:
     sparse = sp.issparse(problem.X)
     ranges = shares(problem.n, 4) if sparse else spans(problem.n, max(64, _BLOCK // (d + 1)))
     H = np.zeros((d + 1, d + 1))
-    for part in spread(of_sparse if sparse else of_dense, ranges, threads):
+    for part in spread(of_sparse if sparse else of_dense, ranges, problem.threads):
         H += part
     H[np.diag_indices(d + 1)] += 1.0
     return H
 
 
-def _factored(problem: Problem, h: np.ndarray, threads: int, g: np.ndarray) -> np.ndarray:
-    H = _hessian(problem, h, threads)
+def _factored(problem: Problem, h: np.ndarray, g: np.ndarray) -> np.ndarray:
+    H = _hessian(problem, h)
     return scipy.linalg.cho_solve(scipy.linalg.cho_factor(H, lower=True, overwrite_a=True), g)
 
 
 def _conjugate_gradients(
-    problem: Problem, h: np.ndarray, threads: int, g: np.ndarray, forcing: float
+    problem: Problem, h: np.ndarray, g: np.ndarray, forcing: float
 ) -> np.ndarray:
     x, r = np.zeros_like(g), g.copy()
     p, size = r.copy(), float(r @ r)
     goal = forcing**2 * size
     for _ in range(200):
-        Hp = _product(problem, h, p, threads)
+        Hp = _product(problem, h, p)
         step = size / float(p @ Hp)
         x += step * p
         r -= step * Hp

@@ -19,7 +19,7 @@ import numpy as np
 from optimargin.loss import dual_of, scaled, steepest
 from optimargin.problem import Point, Points, Problem, Start
 from optimargin.rows import compiled, feature_rows, push, score, sqnorms
-from optimargin.solvers.newton import look
+from optimargin.solvers.newton import look, margins
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class SVRG:
         chance, smooth = _importance(problem)
         table = np.cumsum(chance)
         eta = 0.25 / smooth
-        (primal, g), u = look(problem, w, problem.threads)
+        here = look(problem, w, margins(problem, w))
         rounds = 0
         while True:
-            losses = scaled(problem.loss, problem.weight)
-            yield Point(w, dual_of(losses, u), u, primal, primal - 0.5 * float(g @ g), rounds)
+            g, u, primal = here.gradient, here.margin, here.primal
+            yield Point(w, None, u, primal, primal - 0.5 * float(g @ g), rounds)
             drawn = np.searchsorted(table, rng.random(2 * problem.n) * table[-1])
             v, D = w.copy(), g - w
             scale, drift = _walk(
@@ -56,15 +56,15 @@ class SVRG:
                 eta,
             )
             trial = scale * v - drift * D
-            (found, g_new), u_new = look(problem, trial, problem.threads)
+            there = look(problem, trial, margins(problem, trial))
             rounds += 1
-            if not found < primal:
+            if not there.primal < primal:
                 eta *= 0.5
                 if eta < 1e-12 / smooth:
                     return None
                 continue
-            step, turn = trial - w, g_new - g
-            w, primal, g, u = trial, found, g_new, u_new
+            step, turn = trial - w, there.gradient - g
+            w, here = trial, there
             curve = float(step @ turn)
             if curve > 0.0:
                 eta = min(max(eta, float(step @ step) / curve / (2 * problem.n)), 0.5 / smooth)
