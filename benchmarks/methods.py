@@ -59,10 +59,14 @@ class Linear(NamedTuple):
 
 
 class LinearMethod(NamedTuple):
-    """Fits a linear model to a task at one of its own tolerances, loosest first."""
+    """Fits a linear model to a task at one of its own tolerances, loosest first.
+
+    ``prepare`` takes a task, a tolerance and a time limit in seconds; the call it returns is
+    what is timed.
+    """
 
     name: str
-    fit: Callable[[Task, float, float], Linear]  # task, tolerance, time limit in seconds
+    prepare: Callable[[Task, float, float], Callable[[], Linear]]
     tolerances: tuple[float, ...]
     is_peer: bool = False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from benchmarks.methods import KernelMethod, Linear, LinearMethod, Predict, Task
 from optimargin import LinearODMClassifier, ODMClassifier
@@ -11,11 +12,11 @@ from optimargin import LinearODMClassifier, ODMClassifier
 _TOLERANCES = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4)
 
 
-def fit_linear(
+def linear_model(
     task: Task, tol: float, limit: float, solver: str = "auto", n_jobs: int | None = None
-) -> Linear:
-    """LinearODMClassifier on a task; ``tol`` bounds the relative duality gap."""
-    model = LinearODMClassifier(
+) -> LinearODMClassifier:
+    """LinearODMClassifier, fitted to a task; ``tol`` bounds the relative duality gap."""
+    return LinearODMClassifier(
         lam=task.lam,
         mu=task.mu,
         theta=task.theta,
@@ -26,7 +27,16 @@ def fit_linear(
         n_jobs=n_jobs,
         random_state=0,
     ).fit(task.X, task.y)
+
+
+def weights(model: Any) -> Linear:
+    """The numbers of a fitted linear classifier."""
     return Linear(model.coef_.ravel(), float(model.intercept_[0]))
+
+
+def prepare_linear(task: Task, tol: float, limit: float, **settings: Any) -> Callable[[], Linear]:
+    """LinearODMClassifier as a method."""
+    return lambda: weights(linear_model(task, tol, limit, **settings))
 
 
 def prepare_kernel(task: Task, limit: float, solver: str = "auto") -> Callable[[], Predict]:
@@ -44,10 +54,10 @@ def prepare_kernel(task: Task, limit: float, solver: str = "auto") -> Callable[[
 
 
 LINEAR = [
-    LinearMethod("auto", fit_linear, _TOLERANCES),
-    LinearMethod("auto, 1 thread", partial(fit_linear, n_jobs=1), _TOLERANCES),
+    LinearMethod("auto", prepare_linear, _TOLERANCES),
+    LinearMethod("auto, 1 thread", partial(prepare_linear, n_jobs=1), _TOLERANCES),
     *(
-        LinearMethod(solver, partial(fit_linear, solver=solver), _TOLERANCES)
+        LinearMethod(solver, partial(prepare_linear, solver=solver), _TOLERANCES)
         for solver in ("dcd", "newton", "svrg")
     ),
 ]

@@ -29,7 +29,7 @@ DTYPES = ("bool", "int8", "uint16", "int32", "int64", "float16", "float32", "flo
 arrays = st.sampled_from(DTYPES).flatmap(
     lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0))
 )
-text = st.text(st.characters(exclude_characters="\0"), max_size=8)
+text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 scalars = (
     st.none()
     | st.booleans()

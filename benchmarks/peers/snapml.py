@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import numpy as np
 
 from benchmarks.methods import Linear, LinearMethod, NotInstalled, Task
 
 
-def fit(task: Task, tol: float, limit: float) -> Linear:
+def prepare(task: Task, tol: float, limit: float) -> Callable[[], Linear]:
     """Its regularizer is 1 / C; it has no time limit."""
     try:
         from snapml import SupportVectorMachine
@@ -24,8 +25,14 @@ def fit(task: Task, tol: float, limit: float) -> Linear:
         n_jobs=os.cpu_count(),
         random_state=0,
     )
-    model.fit(task.X, task.y)
-    return Linear(np.ravel(model.coef_), float(np.ravel(model.intercept_)[0]))
+
+    def fit() -> Linear:
+        model.fit(task.X, task.y)
+        return Linear(np.ravel(model.coef_), float(np.ravel(model.intercept_)[0]))
+
+    return fit
 
 
-METHOD = LinearMethod("Snap ML", fit, (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4), is_peer=True)
+_TOLERANCES = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6)
+
+METHOD = LinearMethod("Snap ML", prepare, _TOLERANCES, is_peer=True)

@@ -131,7 +131,14 @@ def train(  # noqa: PLR0913, one parameter for each option
             "--balanced", help="Give each class the same weight.", rich_help_panel="Machine"
         ),
     ] = False,
-    intercept: Annotated[bool, _machine("Add a constant feature.")] = True,
+    intercept: Annotated[
+        bool | None,
+        typer.Option(
+            "--intercept/--no-intercept",
+            help="Add a constant feature; by default if linear.",
+            rich_help_panel="Machine",
+        ),
+    ] = None,
     solver: Annotated[str | None, _solver("auto, dcd, newton; svrg if linear.")] = None,
     tol: Annotated[float | None, _solver("Relative duality gap to reach.")] = None,
     max_iter: Annotated[int | None, _solver("Most rounds.")] = None,

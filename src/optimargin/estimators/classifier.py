@@ -42,7 +42,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     _saved_state: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "lam": [Interval(Real, 0, None, closed="neither")],
+        "lam": [Interval(Real, 0, None, closed="neither"), StrOptions({"scale"})],
         "mu": [Interval(Real, 0, None, closed="left")],
         "theta": [Interval(Real, 0, 1, closed="left")],
         "fit_intercept": ["boolean"],
@@ -85,7 +85,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _pose(self, X: Any, y: Any, sample_weight: Any) -> tuple[list[Problem], np.ndarray]:
         X, y = self._check_rows(X, y)
-        if sample_weight is not None and not np.any(sample_weight):
+        if sample_weight is not None and not np.asarray(sample_weight).any():
             raise ValueError("sample_weight must have at least one positive entry; all are zero.")
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         classes, code = np.unique(y, return_inverse=True)
@@ -103,7 +103,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             weight = weight * factor[code]
         self._continuing = self._start(classes, X)
         self.classes_ = classes
-        loss = odm(self.lam, self.mu, self.theta, float(counted.sum()))
+        total = float(counted.sum())
+        self.lam_ = total * (1.0 - self.theta) ** 2 if self.lam == "scale" else float(self.lam)
+        loss = odm(self.lam_, self.mu, self.theta, total)
         threads = effective_n_jobs(-1 if self.n_jobs is None else self.n_jobs)
         with blas_threads(1):  # ours are enough, and do not wait for each other
             data = self._data(X, counted, threads)

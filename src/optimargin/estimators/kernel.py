@@ -37,11 +37,13 @@ class ODMClassifier(MarginClassifier):
     ----------
     kernel : {"rbf", "linear", "laplacian", "poly", "sigmoid", "precomputed"} or callable
         A callable takes two matrices of rows and returns the matrix of kernel values.
-    lam : float, default=1.0
-        Weight of the losses; the inverse of regularisation, summed over the data.
+    lam : float or "scale", default="scale"
+        Weight of the losses, summed over the data: the inverse of regularisation.
+        "scale" is n (1-theta)^2, which gives every row's loss the weight 1, as C=1 does in
+        scikit-learn's SVMs; ``lam_`` tells the number.
     mu : float, default=0.5
         Weight of margins above 1 + theta, relative to margins below 1 - theta.
-    theta : float, default=0.2
+    theta : float, default=0.6
         Half-width of the band around 1 in which a margin costs nothing; in [0, 1).
     gamma : {"scale", "auto"} or float, default="scale"
         Coefficient of rbf, laplacian, poly and sigmoid; "scale" is
@@ -52,8 +54,10 @@ class ODMClassifier(MarginClassifier):
         Constant in poly and sigmoid.
     solver : {"auto", "dcd", "newton"}, default="auto"
         Dual coordinate descent or Newton; ``solver_`` tells what "auto" chose.
-    fit_intercept : bool, default=True
-        Whether to add a constant feature of value 1, penalised as the others are.
+    fit_intercept : bool, default=False
+        Whether to add a constant feature of value 1, penalised as the others are.  The
+        machines of the papers have none; linear and poly kernels on data that is not
+        centred want one.
     class_weight : dict or "balanced", optional
         Factors on the losses of each class.
     tol : float, default=1e-4
@@ -90,6 +94,8 @@ class ODMClassifier(MarginClassifier):
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Weights in feature space; with ``kernel="linear"`` only.
     classes_ : ndarray of shape (n_classes,)
+    lam_ : float
+        The number that ``lam`` stood for.
     objective_ : float, or ndarray of shape (n_classes,)
         The value of the objective above.
     dual_gap_ : float, or ndarray of shape (n_classes,)
@@ -115,7 +121,7 @@ class ODMClassifier(MarginClassifier):
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = make_pipeline(StandardScaler(), ODMClassifier()).fit(X, y)
     >>> round(model.score(X, y), 2)
-    0.98
+    0.99
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -131,14 +137,14 @@ class ODMClassifier(MarginClassifier):
         self,
         *,
         kernel: str | Callable[[Any, Any], Any] = "rbf",
-        lam: float = 1.0,
+        lam: float | str = "scale",
         mu: float = 0.5,
-        theta: float = 0.2,
+        theta: float = 0.6,
         gamma: float | str = "scale",
         degree: float = 3,
         coef0: float = 0.0,
         solver: str = "auto",
-        fit_intercept: bool = True,
+        fit_intercept: bool = False,
         class_weight: Any = None,
         tol: float = 1e-4,
         max_iter: int = 1000,

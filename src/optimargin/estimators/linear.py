@@ -28,11 +28,13 @@ class LinearODMClassifier(MarginClassifier):
 
     Parameters
     ----------
-    lam : float, default=1.0
-        Weight of the losses; the inverse of regularisation, summed over the data.
+    lam : float or "scale", default="scale"
+        Weight of the losses, summed over the data: the inverse of regularisation.
+        "scale" is n (1-theta)^2, which gives every row's loss the weight 1, as C=1 does in
+        scikit-learn's SVMs; ``lam_`` tells the number.
     mu : float, default=0.5
         Weight of margins above 1 + theta, relative to margins below 1 - theta.
-    theta : float, default=0.2
+    theta : float, default=0.6
         Half-width of the band around 1 in which a margin costs nothing; in [0, 1).
     solver : {"auto", "dcd", "newton", "svrg"}, default="auto"
         Dual coordinate descent, Newton, or variance-reduced stochastic gradients;
@@ -63,6 +65,8 @@ class LinearODMClassifier(MarginClassifier):
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
     intercept_ : ndarray of shape (1,) or (n_classes,)
     classes_ : ndarray of shape (n_classes,)
+    lam_ : float
+        The number that ``lam`` stood for.
     objective_ : float, or ndarray of shape (n_classes,)
         The value of the objective above.
     dual_gap_ : float, or ndarray of shape (n_classes,)
@@ -99,9 +103,9 @@ class LinearODMClassifier(MarginClassifier):
     def __init__(
         self,
         *,
-        lam: float = 1.0,
+        lam: float | str = "scale",
         mu: float = 0.5,
-        theta: float = 0.2,
+        theta: float = 0.6,
         solver: str = "auto",
         fit_intercept: bool = True,
         class_weight: Any = None,

@@ -43,7 +43,7 @@ class DCD:
         gain, rounds = np.empty(problem.n), 0
         while True:
             point, norm2 = _look(problem, rows, a, q, gain, rounds)
-            if norm2 < -1e-6 * abs(point.primal):
+            if not norm2 >= -1e-6 * abs(point.primal):  # or not a number any more
                 return Status.INDEFINITE
             yield point
             rounds += 1
@@ -157,6 +157,7 @@ def _look(
     if problem.gram is None:
         coef, norm2 = rows.w.copy(), float(rows.w @ rows.w)
     else:
-        coef, norm2 = a * problem.y, float(a @ u)
+        with np.errstate(over="ignore", invalid="ignore"):  # see Status.INDEFINITE
+            coef, norm2 = a * problem.y, float(a @ u)
     primal = 0.5 * norm2 + total
     return Point(coef, a.copy(), u, primal, primal - gap, rounds), norm2
