@@ -31,8 +31,9 @@ from optimargin.loss import dual_of, odm, scaled
 from optimargin.margins import loo_bound
 from optimargin.problem import Problem, Solution, Start, Status, Stop, drive
 from optimargin.solvers.choose import choose
-from optimargin.threads import blas_threads
+from optimargin.threads import blas_threads, spans
 
+_BLOCK = 1 << 15  # rows at a time
 _LARGE = 2500  # rows of a kernel machine whose linear algebra is worth several threads
 _SMALL_INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.bool_)
 
@@ -180,19 +181,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         norms = self._norms(problems[0])
 
         def bound(rule: str) -> Any:
-            return _one_or_all(
-                [
-                    loo_bound(
-                        p.loss,
-                        dual_of(scaled(p.loss, p.weight), s.margin),
-                        norms,
-                        p.weight,
-                        rule=rule,
-                    )
-                    for p, s in zip(problems, solutions, strict=True)
-                ],
-                single,
-            )
+            pairs = zip(problems, solutions, strict=True)
+            return _one_or_all([_loo(p, s, norms, rule) for p, s in pairs], single)
 
         self.n_iter_ = max(s.rounds for s in solutions)
         self.objective_ = _one_or_all([s.primal for s in solutions], single)
@@ -306,6 +296,17 @@ def _floating(X: Any) -> Any:
 
 def _one_or_all(values: list[float], single: bool) -> Any:
     return values[0] if single else np.array(values)
+
+
+def _loo(problem: Problem, solution: Solution, norms: np.ndarray, rule: str) -> float:
+    """The leave-one-out bound, a block of rows at a time: its temporaries are many."""
+    loss, total = problem.loss, 0.0
+    for span in spans(problem.n, _BLOCK):
+        weight = problem.weight[span]
+        if weight.any():
+            a = dual_of(scaled(loss, weight), solution.margin[span])
+            total += loo_bound(loss, a, norms[span], weight, rule=rule) * weight.sum()
+    return float(total / problem.weight.sum())
 
 
 def _history(solutions: list[Solution]) -> dict[str, np.ndarray]:

@@ -53,7 +53,7 @@ class DCD:
                 order = np.flatnonzero(gain > least)
                 if not len(order):
                     break
-                rng.shuffle(order)
+                _shuffle(order, rng.integers(1, 2**62))
                 total = 0.0
                 for part, segment in _segments(problem, rows, order):
                     total += sweep(
@@ -85,12 +85,27 @@ def sweep(loss, rows, y, weight, q, a, order, least, gain):
 
 
 @compiled
-def _certify(loss, rows, y, weight, q, a, first, last, u, gain):
-    """Margins and gains of a range of rows; the sums of their losses and of their gaps."""
+def _shuffle(order, seed):
+    """Fisher and Yates, with Marsaglia's xorshift: the order need not fool a cryptographer."""
+    state = np.uint64(seed)
+    for k in range(len(order) - 1, 0, -1):
+        state ^= state << np.uint64(13)
+        state ^= state >> np.uint64(7)
+        state ^= state << np.uint64(17)
+        j = np.int64(state % np.uint64(k + 1))
+        order[k], order[j] = order[j], order[k]
+
+
+@compiled
+def _certify(loss, rows, y, weight, q, a, first, last, u, gain, scored):
+    """Margins and gains of a range of rows; the sums of their losses and of their gaps.
+
+    Without a model yet there is nothing to score.
+    """
     total, gap = 0.0, 0.0
     for i in range(first, last):
         own = scaled(loss, weight[i])
-        u[i] = y[i] * score(rows, i)
+        u[i] = y[i] * score(rows, i) if scored else 0.0
         gain[i] = dual_gain(own, a[i], dual_step(own, a[i], u[i], q[i]), u[i], q[i])
         total += value(own, u[i])
         gap += row_gap(own, a[i], u[i])
@@ -140,20 +155,14 @@ def _look(
     problem: Problem, rows: Any, a: np.ndarray, q: np.ndarray, gain: np.ndarray, rounds: int
 ) -> tuple[Point, float]:
     """The certificate of a, and every row's gain; with it the squared norm of the model."""
-    u = np.zeros(problem.n)
-    if a.any():
+    u, scored = np.empty(problem.n), bool(a.any())
 
-        def task(part: slice) -> tuple[float, float]:
-            return _certify(
-                problem.loss, rows, problem.y, problem.weight, q, a, part.start, part.stop, u, gain
-            )
+    def task(part: slice) -> tuple[float, float]:
+        y, weight, first, last = problem.y, problem.weight, part.start, part.stop
+        return _certify(problem.loss, rows, y, weight, q, a, first, last, u, gain, scored)
 
-        found = spread(task, shares(problem.n, 8), problem.threads)
-        total, gap = (sum(column) for column in zip(*found, strict=True))
-    else:  # nothing to read: every score is zero
-        losses = scaled(problem.loss, problem.weight)
-        gain[:] = dual_gain(losses, a, dual_step(losses, a, u, q), u, q)
-        total = gap = float(value(losses, u).sum())
+    found = spread(task, shares(problem.n, 8), problem.threads)
+    total, gap = (sum(column) for column in zip(*found, strict=True))
     if problem.gram is None:
         coef, norm2 = rows.w.copy(), float(rows.w @ rows.w)
     else:

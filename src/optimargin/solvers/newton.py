@@ -28,6 +28,7 @@ from optimargin.threads import shares, spans, spread
 _DIRECT_UP_TO = 1500  # features; beyond, conjugate gradients
 _PILOT = 20_000  # rows; more are first solved on a random share of them
 _PILOT_SHARE = 16  # one row in so many
+_WORTH_A_THREAD = 250_000  # numbers in a range of rows
 _BLOCK = 1 << 18  # numbers in a block of rows that is multiplied with itself
 
 
@@ -133,9 +134,10 @@ def _outer(rows, h, first, last, H):
 
 
 def _ranges(problem: Problem) -> list[slice]:
-    """Ranges with a vector of feature size each; no more than an eighth of the data."""
+    """Ranges of rows, each worth a thread's while and a vector of feature size."""
     stored = problem.X.nnz if sp.issparse(problem.X) else problem.X.size
-    return shares(problem.n, int(np.clip(stored // (8 * (problem.d + 1)), 1, 8)))
+    count = min(stored // _WORTH_A_THREAD, stored // (8 * (problem.d + 1)))
+    return shares(problem.n, int(np.clip(count, 1, 8)))
 
 
 def margins(problem: Problem, w: np.ndarray) -> np.ndarray:
@@ -196,7 +198,7 @@ def _hessian(problem: Problem, h: np.ndarray) -> np.ndarray:
         return A.T @ A
 
     sparse = sp.issparse(problem.X)
-    ranges = shares(problem.n, 4) if sparse else spans(problem.n, max(64, _BLOCK // (d + 1)))
+    ranges = _ranges(problem) if sparse else spans(problem.n, max(64, _BLOCK // (d + 1)))
     H = np.zeros((d + 1, d + 1))
     for part in spread(of_sparse if sparse else of_dense, ranges, problem.threads):
         H += part
