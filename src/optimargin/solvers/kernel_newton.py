@@ -32,6 +32,7 @@ from optimargin.solvers.dcd import DCD
 _EXACT_UP_TO = 2500  # rows of a system that is factored in double precision and solved at once
 _FACTOR_UP_TO = 12_000  # rows of a system that is factored in single precision, as a guide
 _RANK = 600  # largest rank of the guide where that does not fit
+_FINEST = 1e-12  # relative residual of the most careful solution of a system
 _WARM = 6  # rounds of coordinate descent before the first step on many rows
 
 Guide = Callable[[np.ndarray], np.ndarray]  # an approximate solution for a right-hand side
@@ -71,7 +72,7 @@ class KernelNewton:
                     if _fits(gram, len(active)):
                         guide = _factored(gram, active, ridge, np.float32)
                     else:
-                        factor = factor or pivoted_cholesky(gram, min(_RANK, problem.n // 10))
+                        factor = factor or pivoted_cholesky(gram, _rank(gram))
                         guide = _low_rank(factor, active, ridge)
                     new[active] = b[active]
                     for better in _conjugate_gradients(
@@ -86,8 +87,11 @@ class KernelNewton:
             t = best_step(problem.loss, problem.weight, u, y * df, float(b @ df), float(p @ df))
             trial = _primal(losses, y, b + t * p, f + t * df)
             if not trial < primal:
-                return None
-            forcing = max(1e-12, forcing * min(0.3, (primal - trial) / abs(primal)))
+                if forcing <= _FINEST or len(active) <= _EXACT_UP_TO:
+                    return None
+                forcing = max(_FINEST, 1e-3 * forcing)  # the direction was too coarse
+                continue
+            forcing = max(_FINEST, forcing * min(0.3, (primal - trial) / abs(primal)))
             b, f = (new, f_new) if t == 1.0 else (b + t * p, f + t * df)
             rounds += 1
 
@@ -103,6 +107,11 @@ def _primal(losses, y: np.ndarray, b: np.ndarray, f: np.ndarray) -> float:
     return 0.5 * float(b @ f) + float(value(losses, y * f).sum())
 
 
+def _rank(gram: Gram) -> int:
+    """A tenth of the rows at most, and no more than the budget has room for."""
+    return max(10, min(_RANK, gram.n // 10, gram.spare // (4 * 8 * gram.n)))
+
+
 def _fits(gram: Gram, size: int) -> bool:
     return size <= _FACTOR_UP_TO and 4 * size**2 <= gram.spare
 
@@ -115,7 +124,8 @@ def _factored(gram: Gram, active: np.ndarray, ridge: np.ndarray, dtype: Any) -> 
     A = gram.square(active, dtype)
     least = 4.0 * np.finfo(dtype).eps * float(np.trace(A))
     A[np.diag_indices(len(active))] += np.maximum(ridge, least if dtype == np.float32 else 0.0)
-    factor = scipy.linalg.cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
+    # The transpose is in the order that LAPACK wants, so nothing is copied.
+    factor = scipy.linalg.cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False)
 
     def solve(v: np.ndarray) -> np.ndarray:
         found = scipy.linalg.cho_solve(factor, v.astype(dtype), check_finite=False)
