@@ -18,7 +18,7 @@ from benchmarks.methods import KernelMethod, NotInstalled, Options, Predict, Tas
 from benchmarks.report import Table, say, verdict
 from benchmarks.timing import side_by_side, timed
 
-GRID = (0.1, 1.0, 10.0, 100.0)  # C, or lam / n
+GRID = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # C, or lam / n
 SLACK = 0.002  # accuracy that counts as a match
 MU, THETA = 0.5, 0.2
 TARGETS = {"SVC": 3.0, "libodm": 10.0}

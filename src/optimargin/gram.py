@@ -23,7 +23,7 @@ from optimargin.threads import shares, spans, spread
 
 _DOUBLE_UP_TO = 4096  # rows; larger kernel matrices are kept in single precision
 _DENSE_UP_TO = 500  # rows of a matrix whose eigenvalues are all computed
-_CACHE = 1 << 21  # bytes of a block that is filled while it stays in the cache
+_CACHE = 1 << 23  # bytes of a block that is filled while it stays in the cache
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def compute(kernel: Kernel, X: Any, index: np.ndarray, dtype: Any) -> np.ndarray
     out = np.empty((len(index), X.shape[0]), dtype=dtype)
     width = max(8, _CACHE // max(out.itemsize * X.shape[0], 1))
     for span in spans(len(index), width):
-        out[span] = kernel.block(X[index[span]], X)
+        kernel.block(X[index[span]], X, out[span])
     return out
 
 
@@ -172,7 +172,7 @@ def convex(gram: Gram) -> Gram:
 
 def _fill(kernel: Kernel, X: Any, kept: np.ndarray, threads: int) -> None:
     def task(part: slice) -> None:
-        kept[part] = kernel.block(X[part], X)
+        kernel.block(X[part], X, kept[part])
 
     width = max(8, _CACHE // max(kept.itemsize * X.shape[0], 1))
     spread(task, spans(len(kept), width), threads)

@@ -15,8 +15,8 @@ from optimargin.rows import sqnorms
 class Kernel(Protocol):
     """K(A, B) for two matrices of rows, and K(x, x) for each row of one."""
 
-    def block(self, A: Any, B: Any) -> np.ndarray:
-        """Kernel values, shape (len(A), len(B)), in the type of A."""
+    def block(self, A: Any, B: Any, out: np.ndarray | None = None) -> np.ndarray:
+        """Kernel values, shape (len(A), len(B)), in the type of A; into ``out`` if given."""
         ...
 
     def diag(self, A: Any) -> np.ndarray:
@@ -24,19 +24,28 @@ class Kernel(Protocol):
         ...
 
 
-def products(A: Any, B: Any) -> np.ndarray:
+def products(A: Any, B: Any, out: np.ndarray | None = None) -> np.ndarray:
     """A @ B.T as a dense array, for dense or sparse rows."""
-    P = A @ B.T
-    return P.toarray() if sp.issparse(P) else P
+    if not sp.issparse(A):
+        return np.matmul(A, B.T, out=out)
+    return placed((A @ B.T).toarray(), out)
+
+
+def placed(K: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+    """K itself, or ``out`` with the values of K."""
+    if out is None:
+        return K
+    out[...] = K
+    return out
 
 
 @dataclass(frozen=True)
 class Linear:
     """x.z"""
 
-    def block(self, A: Any, B: Any) -> np.ndarray:
+    def block(self, A: Any, B: Any, out: np.ndarray | None = None) -> np.ndarray:
         """Inner products."""
-        return products(A, B)
+        return products(A, B, out)
 
     def diag(self, A: Any) -> np.ndarray:
         """Squared norms."""
@@ -49,12 +58,19 @@ class RBF:
 
     gamma: float
 
-    def block(self, A: Any, B: Any) -> np.ndarray:
-        """The squared distances come from one matrix product, then everything in place."""
-        K = products(A, B)
-        K *= 2.0 * self.gamma
-        K -= (self.gamma * sqnorms(A)).astype(K.dtype)[:, None]
-        K -= (self.gamma * sqnorms(B)).astype(K.dtype)
+    def block(self, A: Any, B: Any, out: np.ndarray | None = None) -> np.ndarray:
+        """The exponents come from one matrix product: 2 g x.z - g |x|^2 - g |z|^2."""
+        left, right = -self.gamma * sqnorms(A), -self.gamma * sqnorms(B)
+        if sp.issparse(A):
+            K = products(A, B, out)
+            K *= 2.0 * self.gamma
+            K += left.astype(K.dtype)[:, None]
+            K += right.astype(K.dtype)
+        else:
+            ones = np.ones
+            A = np.column_stack([2.0 * self.gamma * A, left, ones(len(left))]).astype(A.dtype)
+            B = np.column_stack([B, ones(len(right)), right]).astype(A.dtype)
+            K = products(A, B, out)
         np.minimum(K, 0.0, out=K)
         return np.exp(K, out=K)
 
@@ -69,10 +85,10 @@ class Laplacian:
 
     gamma: float
 
-    def block(self, A: Any, B: Any) -> np.ndarray:
+    def block(self, A: Any, B: Any, out: np.ndarray | None = None) -> np.ndarray:
         """Row by row of A, so that no three-dimensional array appears."""
         A, B = (M.toarray() if sp.issparse(M) else M for M in (A, B))
-        K = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype)
+        K = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype) if out is None else out
         for i, x in enumerate(A):
             np.abs(B - x).sum(axis=1, out=K[i])
         K *= -self.gamma
@@ -91,9 +107,9 @@ class Polynomial:
     degree: float
     coef0: float
 
-    def block(self, A: Any, B: Any) -> np.ndarray:
+    def block(self, A: Any, B: Any, out: np.ndarray | None = None) -> np.ndarray:
         """Powers of scaled inner products."""
-        K = products(A, B)
+        K = products(A, B, out)
         K *= self.gamma
         K += self.coef0
         return np.power(K, self.degree, out=K)
@@ -110,9 +126,9 @@ class Sigmoid:
     gamma: float
     coef0: float
 
-    def block(self, A: Any, B: Any) -> np.ndarray:
+    def block(self, A: Any, B: Any, out: np.ndarray | None = None) -> np.ndarray:
         """Tanh of scaled inner products."""
-        K = products(A, B)
+        K = products(A, B, out)
         K *= self.gamma
         K += self.coef0
         return np.tanh(K, out=K)
@@ -128,7 +144,7 @@ class Custom:
 
     function: Callable[[Any, Any], Any]
 
-    def block(self, A: Any, B: Any) -> np.ndarray:
+    def block(self, A: Any, B: Any, out: np.ndarray | None = None) -> np.ndarray:
         """What the function returns, its shape checked."""
         K = np.asarray(self.function(A, B))
         if K.shape != (A.shape[0], B.shape[0]):
@@ -158,9 +174,9 @@ class Custom:
 class Precomputed:
     """A holds the kernel values of its rows against all columns; B names the columns."""
 
-    def block(self, A: Any, B: Any) -> np.ndarray:
+    def block(self, A: Any, B: Any, out: np.ndarray | None = None) -> np.ndarray:
         """The columns of A that B stands for: all of them, in order."""
-        return A
+        return placed(A, out)
 
     def diag(self, A: Any) -> np.ndarray:
         """The diagonal of a square matrix of kernel values."""

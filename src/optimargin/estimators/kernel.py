@@ -60,7 +60,7 @@ class ODMClassifier(MarginClassifier):
         centred want one.
     class_weight : dict or "balanced", optional
         Factors on the losses of each class.
-    tol : float, default=1e-4
+    tol : float, default=1e-3
         Relative duality gap at which to stop.
     max_iter : int, default=1000
         Most rounds (epochs or Newton steps) of the solver.
@@ -146,7 +146,7 @@ class ODMClassifier(MarginClassifier):
         solver: str = "auto",
         fit_intercept: bool = False,
         class_weight: Any = None,
-        tol: float = 1e-4,
+        tol: float = 1e-3,
         max_iter: int = 1000,
         time_limit: float | None = None,
         warm_start: bool = False,

@@ -25,6 +25,7 @@ from optimargin.threads import shares, spread
 
 _AHEAD = 2  # rows that are on their way into the cache
 _WORTH = 0.03  # rows that would gain less than this share of the mean gain can wait
+_WORTH_KERNEL = 0.5  # the same where a look costs nothing beside a move
 _SWEEPS = 16  # most sweeps between two looks
 _SPENT = 0.1  # look again when a sweep gains less than this share of the first
 
@@ -41,13 +42,14 @@ class DCD:
         rng = np.random.default_rng(self.seed)
         a, rows, q = _begin(problem, start)
         gain, rounds = np.empty(problem.n), 0
+        worth = _WORTH if problem.gram is None else _WORTH_KERNEL
         while True:
             point, norm2 = _look(problem, rows, a, q, gain, rounds)
             if not norm2 >= -1e-6 * abs(point.primal):  # or not a number any more
                 return Status.INDEFINITE
             yield point
             rounds += 1
-            least = _WORTH * float(gain.mean())
+            least = worth * float(gain.mean())
             first = 0.0
             for _ in range(_SWEEPS):
                 order = np.flatnonzero(gain > least)
