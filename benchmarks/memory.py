@@ -54,23 +54,17 @@ class Case(NamedTuple):
 def cases(quick: bool) -> list[Case]:
     """The fits whose memory is measured."""
     few, many = (1_000, 20_000) if quick else (8_000, 500_000)
-    limit = 100_000_000
-    found = [
-        Case(
-            f"RBF, {solver}, matrix fits", "kernel", {"solver": solver}, few, "float64", 4 * few**2
-        )
-        for solver in ("dcd", "newton")
-    ]
+    found = [Case("RBF, dcd, matrix fits", "kernel", {"solver": "dcd"}, few, "float64", 4 * few**2)]
     found += [
         Case(
-            f"RBF, {solver}, memory_limit=100MB",
+            f"RBF, {solver}, memory_limit={limit}MB",
             "kernel",
-            {"solver": solver, "memory_limit": "100MB"},
+            {"solver": solver, "memory_limit": limit * 1_000_000},
             few,
             "float64",
-            limit,
+            limit * 1_000_000,
         )
-        for solver in ("dcd", "newton")
+        for solver, limit in (("dcd", 100), ("newton", 100), ("newton", 400))
     ]
     found += [
         Case(f"linear, {solver}, {dtype}", "linear", {"solver": solver}, many, dtype, 0)

@@ -72,7 +72,7 @@ def test_named_precomputed_and_callable_kernels_agree():
     np.testing.assert_allclose(called.decision_function(X), scores, atol=1e-4)
     np.testing.assert_allclose(given.decision_function(K), scores, atol=1e-4)
     np.testing.assert_allclose(
-        K[:, named.support_] @ named.dual_coef_[0] + named.intercept_, scores, atol=1e-9
+        K[:, named.support_] @ named.dual_coef_[0] + named.intercept_, scores, atol=1e-7
     )
 
 

@@ -34,6 +34,14 @@ def test_single_precision_stays_single(kernel, formula):
     np.testing.assert_allclose(block, formula(A, B), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("kernel", "formula"), CASES[:-1])
+def test_dense_and_sparse_rows_mix_and_results_go_where_they_are_told(kernel, formula):
+    for rows, columns in ((A, sp.csr_array(B)), (sp.csr_array(A), B), (A, B)):
+        out = np.empty((7, 5))
+        assert kernel.block(rows, columns, out) is out
+        np.testing.assert_allclose(out, formula(A, B), rtol=1e-12)
+
+
 def test_a_callable_of_the_wrong_shape_is_named():
     with pytest.raises(ValueError, match=r"kernel.*\(7, 5\).*\(5, 7\)"):
         Custom(lambda A, B: B @ A.T).block(A, B)

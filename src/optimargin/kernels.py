@@ -26,9 +26,10 @@ class Kernel(Protocol):
 
 def products(A: Any, B: Any, out: np.ndarray | None = None) -> np.ndarray:
     """A @ B.T as a dense array, for dense or sparse rows."""
-    if not sp.issparse(A):
+    if not (sp.issparse(A) or sp.issparse(B)):
         return np.matmul(A, B.T, out=out)
-    return placed((A @ B.T).toarray(), out)
+    P = A @ B.T
+    return placed(P.toarray() if sp.issparse(P) else np.asarray(P), out)
 
 
 def placed(K: np.ndarray, out: np.ndarray | None) -> np.ndarray:
@@ -61,7 +62,7 @@ class RBF:
     def block(self, A: Any, B: Any, out: np.ndarray | None = None) -> np.ndarray:
         """The exponents come from one matrix product: 2 g x.z - g |x|^2 - g |z|^2."""
         left, right = -self.gamma * sqnorms(A), -self.gamma * sqnorms(B)
-        if sp.issparse(A):
+        if sp.issparse(A) or sp.issparse(B):
             K = products(A, B, out)
             K *= 2.0 * self.gamma
             K += left.astype(K.dtype)[:, None]
