@@ -21,7 +21,7 @@ format: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/pip install --quiet -e ".[bench]"
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(if $(DATA),--data-dir $(DATA)) $(if $(LIBODM),--libodm $(LIBODM))
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=...")'

@@ -35,7 +35,7 @@ def main(path: str) -> None:
     machines = {
         "SVM": (SVC(), {"svc__C": [0.1, 1, 10], "svc__gamma": widths}),
         "ODM": (
-            ODMClassifier(kernel="rbf", mu=0.5, theta=0.2),
+            ODMClassifier(mu=0.5, theta=0.2, fit_intercept=True),  # as SVC has one
             {"odmclassifier__lam": [1, 10, 100], "odmclassifier__gamma": widths},
         ),
     }

@@ -43,7 +43,7 @@ class ODMClassifier(MarginClassifier):
         scikit-learn's SVMs; ``lam_`` tells the number.
     mu : float, default=0.5
         Weight of margins above 1 + theta, relative to margins below 1 - theta.
-    theta : float, default=0.6
+    theta : float, default=0.1
         Half-width of the band around 1 in which a margin costs nothing; in [0, 1).
     gamma : {"scale", "auto"} or float, default="scale"
         Coefficient of rbf, laplacian, poly and sigmoid; "scale" is
@@ -139,7 +139,7 @@ class ODMClassifier(MarginClassifier):
         kernel: str | Callable[[Any, Any], Any] = "rbf",
         lam: float | str = "scale",
         mu: float = 0.5,
-        theta: float = 0.6,
+        theta: float = 0.1,
         gamma: float | str = "scale",
         degree: float = 3,
         coef0: float = 0.0,

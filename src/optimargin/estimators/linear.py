@@ -35,7 +35,9 @@ class LinearODMClassifier(MarginClassifier):
     mu : float, default=0.5
         Weight of margins above 1 + theta, relative to margins below 1 - theta.
     theta : float, default=0.6
-        Half-width of the band around 1 in which a margin costs nothing; in [0, 1).
+        Half-width of the band around 1 in which a margin costs nothing; in [0, 1).  Wider
+        than in `ODMClassifier`, because a plane that separates one class from the rest
+        cannot keep all margins close to 1.
     solver : {"auto", "dcd", "newton", "svrg"}, default="auto"
         Dual coordinate descent, Newton, or variance-reduced stochastic gradients;
         ``solver_`` tells what "auto" chose.
