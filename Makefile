@@ -13,7 +13,7 @@ test: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/codespell src tests docs examples benchmarks README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 format: $(VENV)/.ready
 	$(BIN)/ruff format .

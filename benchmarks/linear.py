@@ -78,7 +78,7 @@ def run(options: Options) -> Iterator[Table]:
 def compare(task: Task, methods: list[LinearMethod], options: Options) -> dict[str, Reached]:
     """What each method needs on this task."""
     solver = "newton" if task.X.shape[1] <= _DIRECT else "dcd"
-    seconds, model = timed(partial(ours.linear_model, task, 1e-9, 5 * options.limit, solver=solver))
+    seconds, model = timed(partial(ours.linear_model, task, 1e-9, 2 * options.limit, solver=solver))
     say(f"  reference: {seconds:.3g} s, certified to {model.dual_gap_:.1g}")
     best = linear_primal(task, ours.weights(model))
     first = {m.name: reach(task, m, best, options.limit) for m in methods}

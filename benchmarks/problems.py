@@ -85,8 +85,7 @@ def linear(quick: bool) -> list[LinearProblem]:
     rows = 5_000 if quick else 500_000
     return [
         LinearProblem(f"dense {rows:,} x 18", lambda _: tall(rows), 3.0, is_generated=True),
-        LinearProblem("covtype, dense", _covtype_dense, 3.0),
-        LinearProblem("covtype", _covtype, 2.0),
+        LinearProblem("covtype", _covtype_dense, 3.0),
         LinearProblem("news20, raw counts", _news20, 2.0),
         LinearProblem("news20, unit rows", _news20_unit, 2.0),
         LinearProblem("w8a", _w8a, 2.0),

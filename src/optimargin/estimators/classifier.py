@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -77,10 +78,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         -------
         self
         """
+        began = time.perf_counter()
         with _unchanged_on_error(self):
             self._validate_params()
             problems, labels = self._pose(X, y, sample_weight)
-            problems, solutions = self._solve(problems, labels)
+            problems, solutions = self._solve(problems, labels, began)
             self._adopt(problems, solutions)
         return self
 
@@ -134,14 +136,16 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return X, y
 
     def _solve(
-        self, problems: list[Problem], labels: np.ndarray
+        self, problems: list[Problem], labels: np.ndarray, began: float
     ) -> tuple[list[Problem], list[Solution]]:
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         starts = self._continuing or [Start()] * len(problems)
         together = len(problems) > 1 and not self.verbose and not has_callbacks(self)
         threads = problems[0].threads
         workers = min(threads, len(problems)) if together else 1
-        seconds = self.time_limit and self.time_limit * workers / len(problems)
+        seconds = self.time_limit
+        if seconds is not None:  # what is left of it, shared by the machines
+            seconds = max(seconds - (time.perf_counter() - began), 0.0) * workers / len(problems)
         attributes = (lambda p: self._attributes(problems, [p])) if len(problems) == 1 else None
         with watching(self, problems[0].X, labels, attributes) as watch:
             halt = Event()  # an interrupt reaches one thread only; the others look here

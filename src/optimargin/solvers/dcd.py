@@ -61,6 +61,8 @@ class DCD:
                     total += sweep(
                         problem.loss, segment, problem.y, problem.weight, q, a, part, least, gain
                     )
+                    if segment is not rows:
+                        yield point  # computing kernel rows takes long: a chance to stop
                 first = max(first, total)
                 if total <= _SPENT * first:
                     break
