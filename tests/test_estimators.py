@@ -53,7 +53,7 @@ def test_without_an_upper_side_it_is_liblinears_machine(solver, C):
 
 @pytest.mark.parametrize("solver", ["dcd", "newton"])
 def test_kernel_and_linear_machines_agree_on_a_linear_kernel(solver):
-    options = {"lam": 20.0, "tol": 1e-9, "max_iter": 100_000, "random_state": 0}
+    options = {"lam": 20.0, "theta": 0.3, "tol": 1e-9, "max_iter": 100_000, "random_state": 0}
     linear = LinearODMClassifier(**options).fit(X, y)
     kernel = ODMClassifier(kernel="linear", fit_intercept=True, solver=solver, **options)
     kernel.fit(X, y)
@@ -63,16 +63,16 @@ def test_kernel_and_linear_machines_agree_on_a_linear_kernel(solver):
 
 
 def test_named_precomputed_and_callable_kernels_agree():
-    options = {"lam": 20.0, "tol": 1e-9, "fit_intercept": False}
+    options = {"lam": 20.0, "tol": 1e-10, "max_iter": 10_000, "random_state": 0}
     named = ODMClassifier(kernel="rbf", gamma=0.02, **options).fit(X, y)
     called = ODMClassifier(kernel=lambda A, B: rbf_kernel(A, B, 0.02), **options).fit(X, y)
     K = rbf_kernel(X, X, 0.02)
     given = ODMClassifier(kernel="precomputed", **options).fit(K, y)
     scores = named.decision_function(X)
-    np.testing.assert_allclose(called.decision_function(X), scores, atol=1e-4)
-    np.testing.assert_allclose(given.decision_function(K), scores, atol=1e-4)
+    np.testing.assert_allclose(called.decision_function(X), scores, atol=1e-3)
+    np.testing.assert_allclose(given.decision_function(K), scores, atol=1e-3)
     np.testing.assert_allclose(
-        K[:, named.support_] @ named.dual_coef_[0] + named.intercept_, scores, atol=1e-7
+        K[:, named.support_] @ named.dual_coef_[0] + named.intercept_, scores, atol=1e-6
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
+import scipy.sparse as sp
 
 from optimargin.loss import is_smooth, steepest
 from optimargin.problem import Points, Problem, Start
@@ -18,6 +19,7 @@ LINEAR = ("auto", "dcd", "newton", "svrg")
 KERNEL = ("auto", "dcd", "newton")
 
 _STIFF = 100.0  # mean of a row's curvature times squared norm beyond which Newton wins
+_SLACK = 1.0  # the same for sparse rows with few features, where Newton costs little
 _SMALL = 500  # rows of a kernel machine that Newton solves exactly in no time
 _FACTORED = 12_000  # rows of a kernel machine whose Newton systems can be factored
 _DIRECT = 1500  # features of a linear machine whose Hessian is factored
@@ -50,7 +52,14 @@ def choose(name: str, problem: Problem, seed: int) -> Solver:
             name = "newton" if small or stiff else "dcd"
         return DCD(seed) if name == "dcd" else KernelNewton(seed)
     if name == "auto":
-        norms = sqnorms(problem.X) + problem.bias**2 if problem.d > _DIRECT else np.zeros(1)
-        easy = problem.d > _DIRECT and stiffness(problem, norms) <= _STIFF
-        name = "dcd" if easy or not is_smooth(problem.loss) else "newton"
+        name = "dcd" if not is_smooth(problem.loss) or _is_easy(problem) else "newton"
     return {"dcd": DCD, "newton": Newton, "svrg": SVRG}[name](seed)
+
+
+def _is_easy(problem: Problem) -> bool:
+    """Whether coordinate descent gets there first on a linear machine."""
+    few = problem.d <= _DIRECT
+    if few and not sp.issparse(problem.X):
+        return False
+    norms = sqnorms(problem.X) + problem.bias**2
+    return stiffness(problem, norms) <= (_SLACK if few else _STIFF)
