@@ -42,6 +42,12 @@ def test_dense_and_sparse_rows_mix_and_results_go_where_they_are_told(kernel, fo
         np.testing.assert_allclose(out, formula(A, B), rtol=1e-12)
 
 
+def test_a_callable_fills_what_it_is_given():
+    out = np.full((7, 5), np.nan)
+    assert Custom(lambda A, B: A @ B.T).block(A, B, out) is out
+    np.testing.assert_array_equal(out, A @ B.T)
+
+
 def test_a_callable_of_the_wrong_shape_is_named():
     with pytest.raises(ValueError, match=r"kernel.*\(7, 5\).*\(5, 7\)"):
         Custom(lambda A, B: B @ A.T).block(A, B)

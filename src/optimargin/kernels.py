@@ -158,7 +158,7 @@ class Custom:
             raise ValueError(
                 "kernel: the callable must return finite values; found NaN or infinity."
             )
-        return K
+        return placed(K, out)
 
     def diag(self, A: Any) -> np.ndarray:
         """The diagonal of small blocks."""

@@ -155,7 +155,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 solver = choose(self.solver, problem, seed)
                 solution = drive(solver.points(problem, start), stop, solver.name)
                 if solution.status is Status.INDEFINITE:
-                    return one(problem.convexified(), Start())
+                    problem = problem.convexified()
+                    solution = drive(solver.points(problem, Start()), stop, solver.name)
                 return problem, solution
 
             # Small factorisations lose by threads, badly so on a busy machine.
