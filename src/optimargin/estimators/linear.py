@@ -54,7 +54,8 @@ class LinearODMClassifier(MarginClassifier):
     warm_start : bool, default=False
         Continue from the last fit.
     memory_limit : float or str, optional
-        Bytes, or text such as "2GB", for what the solver needs beside the data.
+        Taken so that both classifiers have the same parameters, and not used: beside the
+        data a linear machine keeps some vectors, and a Hessian of at most 1,500 features.
     n_jobs : int, optional
         Threads; None means all cores.
     random_state : int, RandomState or None
