@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "optimargin"
 LAYERS = [
     {"loss", "memory", "threads", "datafile"},
     {"rows"},
-    {"kernels", "linesearch"},
+    {"kernels", "blend", "linesearch"},
     {"gram"},
     {"problem", "landmarks", "margins"},
     {"solvers"},

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from optimargin.gram import make_gram
 from optimargin.kernels import RBF, Linear
-from optimargin.loss import conjugate, hinge, is_smooth, odm, scaled, squared_hinge
+from optimargin.loss import conjugate, hinge, is_smooth, odm, scaled, squared_hinge, value
 from optimargin.problem import Problem, Start, Status, Stop, drive
 from optimargin.solvers.choose import choose
 from optimargin.solvers.dcd import DCD
@@ -130,7 +130,9 @@ def test_coordinate_descent_certifies_every_loss(data, loss):
     Z = np.column_stack([X, np.ones(len(y))])
     assert (a >= loss.a_min).all()
     assert (a <= loss.a_max).all()
-    np.testing.assert_allclose(w, Z.T @ (a * y), atol=1e-6 * (1 + abs(w).max()))
+    np.testing.assert_allclose(y * (Z @ w), solution.margin, atol=1e-6 * (1 + abs(w).max()))
+    here = 0.5 * w @ w + value(loss, y * (Z @ w)).sum()
+    assert solution.primal == pytest.approx(here, rel=1e-6, abs=1e-9)
     assert solution.bound == pytest.approx(
         dual_value(problem, a, Z @ Z.T), rel=1e-6, abs=1e-9
     ) or solution.bound > dual_value(problem, a, Z @ Z.T)
@@ -150,8 +152,6 @@ def test_svm_losses_reach_liblinear(make):
     for solver in (DCD(), *([Newton(), SVRG()] if is_smooth(loss) else [])):
         solution = solve(problem, solver, 1e-8)
         u = y * (np.column_stack([X, np.ones(len(y))]) @ w)
-        from optimargin.loss import value
-
         theirs = 0.5 * w @ w + value(loss, u).sum()
         assert solution.primal == pytest.approx(theirs, rel=1e-6)
 

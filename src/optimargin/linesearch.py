@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from optimargin.loss import Loss, curvature, scaled, slope
+from optimargin.loss import Loss, curvature, of_row, slope
 from optimargin.rows import compiled
 
 
@@ -15,7 +15,7 @@ def _along(loss, weight, u, du, t):
     """First and second derivative in t of sum_i s_i loss(u_i + t du_i)."""
     first = second = 0.0
     for i in range(len(u)):
-        own, now = scaled(loss, weight[i]), u[i] + t * du[i]
+        own, now = of_row(loss, weight, i), u[i] + t * du[i]
         first += slope(own, now) * du[i]
         second += curvature(own, now) * du[i] * du[i]
     return first, second
@@ -23,7 +23,7 @@ def _along(loss, weight, u, du, t):
 
 def best_step(
     loss: Loss,
-    weight: np.ndarray,
+    weight: np.ndarray | None,
     u: np.ndarray,
     du: np.ndarray,
     slope0: float,
@@ -40,7 +40,7 @@ def best_step(
     for _ in range(60):
         first, second = _along(loss, weight, u, du, t)
         rise = slope0 + t * norm2 + first
-        if abs(rise) <= 1e-4 * start:
+        if abs(rise) <= 1e-6 * start:
             break
         low, high = (t, high) if rise < 0 else (low, t)
         step = t - rise / (norm2 + second) if norm2 + second > 0 else np.inf

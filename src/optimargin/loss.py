@@ -17,7 +17,7 @@ hinge                 1         -         0                -                  0 
 
 The functions use operators and ``minimum``/``maximum`` only, so the same lines serve
 scalars inside compiled loops and whole arrays outside them.  A row's weight scales its
-loss: ``scaled(loss, s)`` is the loss s * value(u).
+loss: ``scaled(loss, s)`` is the loss s * value(u), ``of_row(loss, weight, i)`` that of a row.
 """
 
 from __future__ import annotations
@@ -78,6 +78,14 @@ def scaled(loss, s):
     return Loss(
         loss.lo, loss.hi, loss.ridge_lo * r, loss.ridge_hi * r, loss.a_min * s, loss.a_max * s
     )
+
+
+@register_jitable
+def of_row(loss, weight, i):
+    """Row i's own loss; ``weight`` is None where every row counts the same."""
+    if weight is None:
+        return loss
+    return scaled(loss, weight[i])
 
 
 @register_jitable

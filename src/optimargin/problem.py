@@ -21,29 +21,33 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from optimargin.gram import Gram, convex
-from optimargin.loss import Loss
+from optimargin.loss import Loss, scaled
+from optimargin.rows import sqnorms
 
 
 @dataclass(frozen=True)
 class Problem:
     """The data of one binary machine, in one place.
 
+    ``y`` holds signs, in whatever type.  ``weight`` is None where every row counts the same.
     ``gram`` is None for a linear machine in the features of ``X``, with a constant
     feature of value ``bias``; a kernel machine finds both inside its ``gram``.
     """
 
     X: Any
     y: np.ndarray
-    weight: np.ndarray
+    weight: np.ndarray | None
     loss: Loss
     bias: float = 0.0
     gram: Gram | None = None
     threads: int = 1
+    limit: float = np.inf  # bytes that a linear machine may spend on a Hessian
 
     @property
     def n(self) -> int:
@@ -54,6 +58,18 @@ class Problem:
     def d(self) -> int:
         """Number of features, the constant one not counted."""
         return int(self.X.shape[1])
+
+    @property
+    def losses(self) -> Loss:
+        """The loss of each row, for whole arrays."""
+        return self.loss if self.weight is None else scaled(self.loss, self.weight)
+
+    @cached_property
+    def sqnorms(self) -> np.ndarray:
+        """Squared norm of each row, the constant feature included: the diagonal of K."""
+        if self.gram is not None:
+            return np.maximum(self.gram.diag, 0.0)
+        return sqnorms(self.X) + self.bias**2
 
     def convexified(self) -> Problem:
         """The problem with a kernel matrix that has no negative eigenvalues."""

@@ -28,7 +28,7 @@ from optimargin.estimators.progress import (
     watching,
     with_callbacks,
 )
-from optimargin.loss import dual_of, odm, scaled
+from optimargin.loss import dual_of, odm, of_row
 from optimargin.margins import loo_bound
 from optimargin.problem import Problem, Solution, Start, Status, Stop, drive
 from optimargin.solvers.choose import choose
@@ -42,7 +42,6 @@ _SMALL_INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.bool_)
 class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     """Pose binary problems, solve them, adopt the answers; one against the rest beyond two."""
 
-    _saved_state: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "lam": [Interval(Real, 0, None, closed="neither"), StrOptions({"scale"})],
         "mu": [Interval(Real, 0, None, closed="left")],
@@ -88,10 +87,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _pose(self, X: Any, y: Any, sample_weight: Any) -> tuple[list[Problem], np.ndarray]:
         X, y = self._check_rows(X, y)
-        if sample_weight is not None and not np.asarray(sample_weight).any():
-            raise ValueError("sample_weight must have at least one positive entry; all are zero.")
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        classes, code = np.unique(y, return_inverse=True)
+        weight = _weight(sample_weight, X)
+        classes = np.unique(y)
+        code = np.searchsorted(classes, y)
         present = np.bincount(code, weight) > 0
         if present.sum() < 2:
             raise ValueError(
@@ -102,11 +100,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if self.class_weight is not None:
             factor = compute_class_weight(
                 self.class_weight, classes=classes, y=y, sample_weight=weight
-            )
-            weight = weight * factor[code]
+            )[code]
+            weight = factor if weight is None else weight * factor
         self._continuing = self._start(classes, X)
         self.classes_ = classes
-        total = float(counted.sum())
+        total = float(len(y) if counted is None else counted.sum())
         self.lam_ = total * (1.0 - self.theta) ** 2 if self.lam == "scale" else float(self.lam)
         loss = odm(self.lam_, self.mu, self.theta, total)
         threads = effective_n_jobs(-1 if self.n_jobs is None else self.n_jobs)
@@ -114,8 +112,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             data = self._data(X, counted, threads)
         positive = [1] if len(classes) == 2 else range(len(classes))
         return [
-            Problem(X, np.where(code == k, 1.0, -1.0), weight, loss, threads=threads, **data)
-            for k in positive
+            Problem(X, _signs(code == k), weight, loss, threads=threads, **data) for k in positive
         ], y
 
     def _check_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
@@ -183,17 +180,12 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             setattr(self, name, value)
         single = len(solutions) == 1
         worst = max(solutions, key=lambda s: (s.status is not Status.CONVERGED, s.gap))
-        norms = self._norms(problems[0])
-
-        def bound(rule: str) -> Any:
-            pairs = zip(problems, solutions, strict=True)
-            return _one_or_all([_loo(p, s, norms, rule) for p, s in pairs], single)
-
+        loo = [_loo(p, s) for p, s in zip(problems, solutions, strict=True)]
         self.n_iter_ = max(s.rounds for s in solutions)
         self.objective_ = _one_or_all([s.primal for s in solutions], single)
         self.dual_gap_ = _one_or_all([s.gap for s in solutions], single)
-        self.loo_bound_ = bound("paper")
-        self.loo_count_ = bound("count")
+        self.loo_bound_ = _one_or_all([bound for bound, _ in loo], single)
+        self.loo_count_ = _one_or_all([count for _, count in loo], single)
         self.status_ = worst.status.value
         self.solver_ = worst.solver
         self.history_ = _history(solutions)
@@ -211,13 +203,10 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     # -- what the two classifiers do differently -------------------------------------------
 
-    def _data(self, X: Any, weight: np.ndarray, threads: int) -> dict[str, Any]:
+    def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
         raise NotImplementedError
 
     def _attributes(self, problems: list[Problem], points: Any) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _norms(self, problem: Problem) -> np.ndarray:
         raise NotImplementedError
 
     def _fitting_start(self, start: Start, X: Any) -> Start:
@@ -303,15 +292,32 @@ def _one_or_all(values: list[float], single: bool) -> Any:
     return values[0] if single else np.array(values)
 
 
-def _loo(problem: Problem, solution: Solution, norms: np.ndarray, rule: str) -> float:
-    """The leave-one-out bound, a block of rows at a time: its temporaries are many."""
-    loss, total = problem.loss, 0.0
+def _weight(sample_weight: Any, X: Any) -> np.ndarray | None:
+    """The weights of the rows, or None where there is nothing to weigh."""
+    if sample_weight is None:
+        return None
+    if not np.asarray(sample_weight).any():
+        raise ValueError("sample_weight must have at least one positive entry; all are zero.")
+    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+
+
+def _signs(positive: np.ndarray) -> np.ndarray:
+    """+1 where true and -1 elsewhere, a byte each."""
+    return positive.view(np.int8) * np.int8(2) - np.int8(1)
+
+
+def _loo(problem: Problem, solution: Solution) -> np.ndarray:
+    """Both leave-one-out bounds, a block of rows at a time: their temporaries are many."""
+    loss, totals, size = problem.loss, np.zeros(2), 0.0
     for span in spans(problem.n, _BLOCK):
-        weight = problem.weight[span]
-        if weight.any():
-            a = dual_of(scaled(loss, weight), solution.margin[span])
-            total += loo_bound(loss, a, norms[span], weight, rule=rule) * weight.sum()
-    return float(total / problem.weight.sum())
+        weight = None if problem.weight is None else problem.weight[span]
+        own, norms = of_row(loss, problem.weight, span), problem.sqnorms[span]
+        count = float(len(norms) if weight is None else weight.sum())
+        if count > 0.0:
+            a = dual_of(own, solution.margin[span])
+            rules = [loo_bound(loss, a, norms, weight, rule=rule) for rule in ("paper", "count")]
+            totals, size = totals + count * np.array(rules), size + count
+    return totals / size
 
 
 def _history(solutions: list[Solution]) -> dict[str, np.ndarray]:

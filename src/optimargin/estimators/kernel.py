@@ -185,7 +185,7 @@ class ODMClassifier(MarginClassifier):
             X = X.toarray() if sp.issparse(X) else X
         return X, y
 
-    def _data(self, X: Any, weight: np.ndarray, threads: int) -> dict[str, Any]:
+    def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
         self.gamma_ = _gamma(self.gamma, X, weight)
         bias, limit = float(self.fit_intercept), limit_in_bytes(self.memory_limit)
         return {"bias": bias, "gram": make_gram(self._kernel(), X, bias, limit, threads)}
@@ -196,7 +196,8 @@ class ODMClassifier(MarginClassifier):
     def _attributes(self, problems: list[Problem], points: Any) -> dict[str, Any]:
         B, X, gram = np.array([p.coef for p in points]), problems[0].X, problems[0].gram
         assert gram is not None
-        B[:, problems[0].weight == 0.0] = 0.0
+        if problems[0].weight is not None:
+            B[:, problems[0].weight == 0.0] = 0.0
         support = np.flatnonzero(B.any(axis=0))
         given = self.kernel == "precomputed"
         return {
@@ -209,10 +210,6 @@ class ODMClassifier(MarginClassifier):
             "kernel_shift_": gram.shift,
             "gamma_": self.gamma_,
         }
-
-    def _norms(self, problem: Problem) -> np.ndarray:
-        assert problem.gram is not None
-        return problem.gram.diag
 
     def _fitting_start(self, start: Start, X: Any) -> Start:
         fits = start.coef is not None and len(start.coef) == X.shape[0]
@@ -248,11 +245,12 @@ class ODMClassifier(MarginClassifier):
         return tags
 
 
-def _gamma(gamma: float | str, X: Any, weight: np.ndarray) -> float:
+def _gamma(gamma: float | str, X: Any, weight: np.ndarray | None) -> float:
     """The number that gamma stands for on these rows; weights count as repetitions."""
     if gamma == "auto":
         return 1.0 / X.shape[1]
     if gamma == "scale":
+        weight = np.ones(X.shape[0]) if weight is None else weight
         size = weight.sum() * X.shape[1]
         mean = float((weight @ X).sum()) / size
         variance = float(weight @ sqnorms(X)) / size - mean**2

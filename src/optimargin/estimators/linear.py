@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from sklearn.utils._param_validation import StrOptions
 
 from optimargin.estimators.classifier import MarginClassifier
+from optimargin.memory import limit_in_bytes
 from optimargin.problem import Problem, Start
-from optimargin.rows import sqnorms
 from optimargin.solvers.choose import LINEAR
 
 
@@ -136,8 +136,8 @@ class LinearODMClassifier(MarginClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _data(self, X: Any, weight: np.ndarray, threads: int) -> dict[str, Any]:
-        return {"bias": float(self.fit_intercept)}
+    def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
+        return {"bias": float(self.fit_intercept), "limit": limit_in_bytes(self.memory_limit)}
 
     def _attributes(self, problems: list[Problem], points: Any) -> dict[str, Any]:
         W, bias = np.array([p.coef for p in points]), problems[0].bias
@@ -147,9 +147,6 @@ class LinearODMClassifier(MarginClassifier):
             "classes_": self.classes_,
             "n_features_in_": self.n_features_in_,
         }
-
-    def _norms(self, problem: Problem) -> np.ndarray:
-        return sqnorms(problem.X) + problem.bias**2
 
     def _fitting_start(self, start: Start, X: Any) -> Start:
         coef = start.coef if start.coef is not None and len(start.coef) == X.shape[1] + 1 else None

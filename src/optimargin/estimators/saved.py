@@ -179,8 +179,7 @@ def _classes() -> dict[str, type[BaseEstimator]]:
 
 def _is_state(kind: type, name: str) -> bool:
     """Whether an attribute is part of what fitting found out."""
-    public = name.endswith("_") and not name.startswith("_")
-    return public or name in getattr(kind, "_saved_state", ())
+    return name.endswith("_") and not name.startswith("_")
 
 
 def _encode(value: Any, what: str, key: str, arrays: Arrays) -> Any:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
 import scipy.sparse as sp
 
 from optimargin.loss import is_smooth, steepest
 from optimargin.problem import Points, Problem, Start
-from optimargin.rows import sqnorms
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.kernel_newton import KernelNewton
-from optimargin.solvers.newton import Newton
+from optimargin.solvers.newton import Newton, is_direct
 from optimargin.solvers.svrg import SVRG
 
 LINEAR = ("auto", "dcd", "newton", "svrg")
@@ -22,7 +20,6 @@ _STIFF = 100.0  # mean of a row's curvature times squared norm beyond which Newt
 _SLACK = 1.0  # the same for sparse rows with few features, where Newton costs little
 _SMALL = 500  # rows of a kernel machine that Newton solves exactly in no time
 _FACTORED = 12_000  # rows of a kernel machine whose Newton systems can be factored
-_DIRECT = 1500  # features of a linear machine whose Hessian is factored
 
 
 class Solver(Protocol):
@@ -35,12 +32,13 @@ class Solver(Protocol):
         ...
 
 
-def stiffness(problem: Problem, norms: np.ndarray) -> float:
+def stiffness(problem: Problem) -> float:
     """Mean over the rows of the loss's curvature times the squared norm.
 
     Coordinate descent needs a number of epochs that grows with it; Newton does not.
     """
-    return float(steepest(problem.loss) * (problem.weight @ norms)) / problem.n
+    q, weight = problem.sqnorms, problem.weight
+    return steepest(problem.loss) * float(q.sum() if weight is None else weight @ q) / problem.n
 
 
 def choose(name: str, problem: Problem, seed: int) -> Solver:
@@ -48,7 +46,7 @@ def choose(name: str, problem: Problem, seed: int) -> Solver:
     if problem.gram is not None:
         if name == "auto":
             small = problem.n <= _SMALL
-            stiff = problem.n <= _FACTORED and stiffness(problem, problem.gram.diag) > _STIFF
+            stiff = problem.n <= _FACTORED and stiffness(problem) > _STIFF
             name = "newton" if small or stiff else "dcd"
         return DCD(seed) if name == "dcd" else KernelNewton(seed)
     if name == "auto":
@@ -58,8 +56,7 @@ def choose(name: str, problem: Problem, seed: int) -> Solver:
 
 def _is_easy(problem: Problem) -> bool:
     """Whether coordinate descent gets there first on a linear machine."""
-    few = problem.d <= _DIRECT
+    few = is_direct(problem)
     if few and not sp.issparse(problem.X):
         return False
-    norms = sqnorms(problem.X) + problem.bias**2
-    return stiffness(problem, norms) <= (_SLACK if few else _STIFF)
+    return stiffness(problem) <= (_SLACK if few else _STIFF)

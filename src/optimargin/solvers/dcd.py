@@ -5,7 +5,8 @@ Update    a_i <- argmax D along coordinate i, in closed form (loss.dual_step);
           w (or, with a kernel, every row's score) follows at once
 Source    odm.txt, Algorithm 1, in random order.  Ours: the signed variable, and a round
           made of one look at all rows, which gives the certificate and what each
-          row would gain, and then sweeps over the rows that would gain most
+          row would gain, and then sweeps over the rows that would gain most; the primal
+          point is the best blend of the last few models
 Cost      a round reads the data once, and again for each sweep in proportion to the rows
           that still gain; rows at rest are left out without further rules
 """
@@ -18,15 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from optimargin.loss import dual_gain, dual_of, dual_step, row_gap, scaled, value
+from optimargin.blend import best_blend
+from optimargin.loss import dual_gain, dual_of, dual_step, is_smooth, of_row, row_gap, value
 from optimargin.problem import Point, Points, Problem, Start, Status
-from optimargin.rows import GramRows, compiled, feature_rows, fetch, push, score, sqnorms
+from optimargin.rows import GramRows, compiled, feature_rows, fetch, push, score
 from optimargin.threads import shares, spread
 
 _AHEAD = 2  # rows that are on their way into the cache
 _WORTH = 0.03  # rows that would gain less than this share of the mean gain can wait
 _WORTH_KERNEL = 0.5  # the same where a look costs nothing beside a move
 _SWEEPS = 16  # most sweeps between two looks
+_RECENT = 3  # models among whose blends the best is looked for
 _SPENT = 0.1  # look again when a sweep gains less than this share of the first
 
 
@@ -40,13 +43,17 @@ class DCD:
     def points(self, problem: Problem, start: Start) -> Points:
         """A point at each look at all rows."""
         rng = np.random.default_rng(self.seed)
-        a, rows, q = _begin(problem, start)
-        gain, rounds = np.empty(problem.n), 0
+        a, rows = _begin(problem, start)
+        q, gain, rounds = problem.sqnorms, np.empty(problem.n), 0
+        recent: list[Point] = []
         worth = _WORTH if problem.gram is None else _WORTH_KERNEL
         while True:
             point, norm2 = _look(problem, rows, a, q, gain, rounds)
             if not norm2 >= -1e-6 * abs(point.primal):  # or not a number any more
                 return Status.INDEFINITE
+            recent = [point, *recent[: _RECENT - 1]] if rounds else []
+            point = _blended(problem, recent) if recent else point
+            recent = [p._replace(dual=None) for p in recent]
             yield point
             rounds += 1
             least = worth * float(gain.mean())
@@ -78,7 +85,7 @@ def sweep(loss, rows, y, weight, q, a, order, least, gain):
     for k in range(len(order)):
         i = order[k]
         fetch(rows, order[min(k + _AHEAD, len(order) - 1)])
-        own, u = scaled(loss, weight[i]), y[i] * score(rows, i)
+        own, u = of_row(loss, weight, i), y[i] * score(rows, i)
         new = dual_step(own, a[i], u, q[i])
         gain[i] = dual_gain(own, a[i], new, u, q[i])
         total += gain[i]
@@ -108,7 +115,7 @@ def _certify(loss, rows, y, weight, q, a, first, last, u, gain, scored):
     """
     total, gap = 0.0, 0.0
     for i in range(first, last):
-        own = scaled(loss, weight[i])
+        own = of_row(loss, weight, i)
         u[i] = y[i] * score(rows, i) if scored else 0.0
         gain[i] = dual_gain(own, a[i], dual_step(own, a[i], u[i], q[i]), u[i], q[i])
         total += value(own, u[i])
@@ -123,19 +130,15 @@ def _push_all(rows, steps):
             push(rows, i, steps[i])
 
 
-def _begin(problem: Problem, start: Start) -> tuple[np.ndarray, Any, np.ndarray]:
-    """The dual variable to start from, rows that hold its model, and their norms."""
-    losses, y = scaled(problem.loss, problem.weight), problem.y
+def _begin(problem: Problem, start: Start) -> tuple[np.ndarray, Any]:
+    """The dual variable to start from, and rows that hold its model."""
+    losses, y = problem.losses, problem.y
     a = np.zeros(problem.n) if start.dual is None else start.dual
     if problem.gram is not None:
         gram = problem.gram
         a = np.clip(a if start.coef is None else start.coef * y, losses.a_min, losses.a_max)
         f = gram.apply(a * y) if a.any() else np.zeros(problem.n)
-        return (
-            a,
-            GramRows(gram.kept, gram.slot, gram.bias**2, gram.shift, f),
-            np.maximum(gram.diag, 0.0),
-        )
+        return a, GramRows(gram.kept, gram.slot, gram.bias**2, gram.shift, f)
     rows = feature_rows(problem.X, problem.bias, np.zeros(problem.d + 1))
     if start.dual is None and start.coef is not None:
         scores = problem.X @ start.coef[:-1].astype(problem.X.dtype)
@@ -143,7 +146,7 @@ def _begin(problem: Problem, start: Start) -> tuple[np.ndarray, Any, np.ndarray]
     a = np.clip(a, losses.a_min, losses.a_max)
     if a.any():
         _push_all(rows, a * y)
-    return a, rows, sqnorms(problem.X) + problem.bias**2
+    return a, rows
 
 
 def _segments(problem: Problem, rows: Any, order: np.ndarray) -> Iterator[tuple[np.ndarray, Any]]:
@@ -174,3 +177,22 @@ def _look(
             coef, norm2 = a * problem.y, float(a @ u)
     primal = 0.5 * norm2 + total
     return Point(coef, a.copy(), u, primal, primal - gap, rounds), norm2
+
+
+def _blended(problem: Problem, recent: list[Point]) -> Point:
+    """The newest of the points, its model replaced by the best in the span of all."""
+    newest, linear = recent[0], problem.gram is None
+    if len(recent) < _RECENT or not is_smooth(problem.loss):
+        return newest
+    U = tuple(p.margin for p in recent)
+    # <w_j, w_k> is w_j.w_k in feature space, and a_j.u_k in the kernel's
+    pairs = [
+        [p.coef @ q.coef if linear else p.coef @ (problem.y * q.margin) for q in recent]
+        for p in recent
+    ]
+    c, primal = best_blend(problem.loss, problem.weight, np.array(pairs), U)
+    if not primal < newest.primal:
+        return newest
+    coef = sum(cj * p.coef for cj, p in zip(c, recent, strict=True))
+    margin = sum(cj * u for cj, u in zip(c, U, strict=True))
+    return newest._replace(coef=coef, margin=margin, primal=primal)

@@ -25,7 +25,7 @@ import scipy.linalg
 from optimargin.gram import Gram
 from optimargin.landmarks import pivoted_cholesky
 from optimargin.linesearch import best_step
-from optimargin.loss import curvature, dual_of, scaled, target, value
+from optimargin.loss import curvature, dual_of, target, value
 from optimargin.problem import Point, Points, Problem, Start
 from optimargin.solvers.dcd import DCD
 
@@ -49,7 +49,7 @@ class KernelNewton:
         """A point after each Newton step; the same point again while a step is under way."""
         gram, y = problem.gram, problem.y
         assert gram is not None
-        losses = scaled(problem.loss, problem.weight)
+        losses, weight = problem.losses, problem.weight
         b = self._begin(problem, start)
         f = gram.apply(b) if b.any() else np.zeros(problem.n)
         factor: tuple[np.ndarray, np.ndarray] | None = None
@@ -62,7 +62,7 @@ class KernelNewton:
             point = Point(b, a, u, primal, primal - 0.5 * float(r @ gram.apply(r)), rounds)
             yield point
             h = curvature(losses, u)
-            active = np.flatnonzero((h > 0.0) & (problem.weight > 0.0))
+            active = np.flatnonzero((h > 0.0) & (True if weight is None else weight > 0.0))
             ridge, z = 1.0 / h[active], y[active] * target(losses, u)[active]
             new = np.zeros(problem.n)
             try:
@@ -84,7 +84,7 @@ class KernelNewton:
                 return (yield from _descend(problem, b, rounds))
             f_new = gram.apply(new)
             p, df = new - b, f_new - f
-            t = best_step(problem.loss, problem.weight, u, y * df, float(b @ df), float(p @ df))
+            t = best_step(problem.loss, weight, u, y * df, float(b @ df), float(p @ df))
             trial = _primal(losses, y, b + t * p, f + t * df)
             if not trial < primal:
                 if forcing <= _FINEST or len(active) <= _EXACT_UP_TO:

@@ -20,14 +20,14 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from optimargin.linesearch import best_step
-from optimargin.loss import curvature, scaled, slope, value
+from optimargin.loss import curvature, of_row, scaled, slope, value
 from optimargin.problem import Point, Points, Problem, Start
 from optimargin.rows import add_outer, compiled, feature_rows, push, score
 from optimargin.threads import shares, spans, spread
 
 _DIRECT_UP_TO = 1500  # features; beyond, conjugate gradients
 _PILOT = 20_000  # rows; more are first solved on a random share of them
-_PILOT_SHARE = 16  # one row in so many
+_PILOT_SHARE = 16.0  # one row in so many
 _WORTH_A_THREAD = 250_000  # numbers in a range of rows
 _BLOCK = 1 << 18  # numbers in a block of rows that is multiplied with itself
 
@@ -42,7 +42,7 @@ class Newton:
 
     def points(self, problem: Problem, start: Start) -> Points:
         """A point after each Newton step."""
-        direct = problem.d <= _DIRECT_UP_TO if self.direct is None else self.direct
+        direct = is_direct(problem) if self.direct is None else self.direct
         w = np.zeros(problem.d + 1) if start.coef is None else start.coef.astype(np.float64)
         if start.coef is None and problem.n > max(_PILOT, _PILOT_SHARE * 64 * problem.d):
             w = self._pilot(problem)
@@ -57,7 +57,9 @@ class Newton:
                 p = -_conjugate_gradients(problem, here.curvature, g, forcing)
             du = margins(problem, p)
             t = best_step(problem.loss, problem.weight, here.margin, du, float(w @ p), float(p @ p))
-            there = look(problem, w + t * p, here.margin + t * du)
+            du *= t
+            du += here.margin
+            there = look(problem, w + t * p, du)
             turned = there.gradient @ there.gradient < g @ g
             if not (there.primal < primal or turned):
                 return None
@@ -69,12 +71,13 @@ class Newton:
     def _pilot(self, problem: Problem) -> np.ndarray:
         """About the answer on a random share of the rows, as a place to start from."""
         chosen = np.random.default_rng(self.seed).permutation(problem.n)
-        chosen = np.sort(chosen[: problem.n // _PILOT_SHARE])
+        chosen = np.sort(chosen[: int(problem.n / _PILOT_SHARE)])
         part = replace(
             problem,
             X=problem.X[chosen],
             y=problem.y[chosen],
-            weight=problem.weight[chosen] * _PILOT_SHARE,
+            weight=None if problem.weight is None else problem.weight[chosen],
+            loss=scaled(problem.loss, _PILOT_SHARE),
         )
         start = Start(coef=np.zeros(problem.d + 1))
         points = Newton(self.seed, self.direct).points(part, start)
@@ -109,7 +112,7 @@ def _pull(loss, into, y, weight, u, first, last, h):
     """
     total, pull = 0.0, np.empty(last - first)
     for i in range(first, last):
-        own = scaled(loss, weight[i])
+        own = of_row(loss, weight, i)
         total += value(own, u[i])
         h[i] = curvature(own, u[i])
         pull[i - first] = slope(own, u[i]) * y[i]
@@ -133,10 +136,13 @@ def _outer(rows, h, first, last, H):
             add_outer(rows, i, h[i], H)
 
 
-def _ranges(problem: Problem) -> list[slice]:
-    """Ranges of rows, each worth a thread's while and a vector of feature size."""
+def _ranges(problem: Problem, size: int) -> list[slice]:
+    """At most 8 ranges of rows, each worth a thread's while and a sum of ``size`` numbers.
+
+    The sums of all ranges together are no larger than the data.
+    """
     stored = problem.X.nnz if sp.issparse(problem.X) else problem.X.size
-    count = min(stored // _WORTH_A_THREAD, stored // (8 * (problem.d + 1)))
+    count = min(stored // _WORTH_A_THREAD, stored // (8 * size), problem.limit // (8 * size))
     return shares(problem.n, int(np.clip(count, 1, 8)))
 
 
@@ -147,7 +153,7 @@ def margins(problem: Problem, w: np.ndarray) -> np.ndarray:
         rows = feature_rows(problem.X, problem.bias, w)
         spread(
             lambda part: _score(rows, problem.y, part.start, part.stop, u),
-            _ranges(problem),
+            _ranges(problem, 1),
             problem.threads,
         )
     return u
@@ -163,7 +169,7 @@ def look(problem: Problem, w: np.ndarray, u: np.ndarray) -> View:
         loss, y, weight = problem.loss, problem.y, problem.weight
         return _pull(loss, into, y, weight, u, part.start, part.stop, h), g
 
-    found = spread(task, _ranges(problem), problem.threads)
+    found = spread(task, _ranges(problem, problem.d + 1), problem.threads)
     primal = 0.5 * float(w @ w) + sum(total for total, _ in found)
     return View(primal, w + sum(g for _, g in found), u, h)
 
@@ -177,33 +183,37 @@ def _product(problem: Problem, h: np.ndarray, v: np.ndarray) -> np.ndarray:
         _curve(rows, rows._replace(w=out), h, part.start, part.stop)
         return out
 
-    return v + sum(spread(task, _ranges(problem), problem.threads))
+    return v + sum(spread(task, _ranges(problem, problem.d + 1), problem.threads))
 
 
 def _hessian(problem: Problem, h: np.ndarray) -> np.ndarray:
     """I + X' diag(h) X, lower triangle, the constant feature last."""
-    d, root = problem.d, np.sqrt(h)
+    X, d = problem.X, problem.d
 
-    def of_sparse(part: slice) -> np.ndarray:
+    def of_range(part: slice) -> np.ndarray:
         H = np.zeros((d + 1, d + 1))
-        _outer(feature_rows(problem.X, problem.bias, H[0]), h, part.start, part.stop, H)
+        if sp.issparse(X):
+            _outer(feature_rows(X, problem.bias, H[0]), h, part.start, part.stop, H)
+            return H
+        for span in spans(part.stop - part.start, max(64, _BLOCK // (d + 1))):
+            rows = part.start + span.start + np.flatnonzero(h[part][span])
+            A, scale = np.empty((len(rows), d + 1), dtype=X.dtype), np.sqrt(h[rows])
+            np.multiply(X[rows], scale[:, None], out=A[:, :d], casting="same_kind")
+            A[:, d] = scale * problem.bias
+            H += A.T @ A
         return H
 
-    def of_dense(part: slice) -> np.ndarray:
-        active = np.flatnonzero(root[part])
-        A = np.empty((len(active), d + 1), dtype=problem.X.dtype)
-        scale = root[part][active].astype(A.dtype)
-        np.multiply(problem.X[part][active], scale[:, None], out=A[:, :d])
-        A[:, d] = scale * problem.bias
-        return A.T @ A
-
-    sparse = sp.issparse(problem.X)
-    ranges = _ranges(problem) if sparse else spans(problem.n, max(64, _BLOCK // (d + 1)))
-    H = np.zeros((d + 1, d + 1))
-    for part in spread(of_sparse if sparse else of_dense, ranges, problem.threads):
-        H += part
+    found = spread(of_range, _ranges(problem, (d + 1) ** 2), problem.threads)
+    H = found[0]
+    for other in found[1:]:
+        H += other
     H[np.diag_indices(d + 1)] += 1.0
     return H
+
+
+def is_direct(problem: Problem) -> bool:
+    """Whether the Hessian is formed and factored, rather than applied."""
+    return problem.d <= _DIRECT_UP_TO and 8 * (problem.d + 1) ** 2 <= problem.limit
 
 
 def _factored(problem: Problem, h: np.ndarray, g: np.ndarray) -> np.ndarray:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimargin.loss import dual_of, scaled, steepest
+from optimargin.loss import dual_of, of_row, steepest
 from optimargin.problem import Point, Points, Problem, Start
-from optimargin.rows import compiled, feature_rows, push, score, sqnorms
+from optimargin.rows import compiled, feature_rows, push, score
 from optimargin.solvers.newton import look, margins
 
 
@@ -72,8 +72,8 @@ class SVRG:
 
 def _importance(problem: Problem) -> tuple[np.ndarray, float]:
     """How often to draw each row, in proportion to its smoothness, and the mean of that."""
-    q = sqnorms(problem.X) + problem.bias**2
-    each = 1.0 + problem.n * steepest(problem.loss) * problem.weight * q
+    weight = 1.0 if problem.weight is None else problem.weight
+    each = 1.0 + problem.n * steepest(problem.loss) * weight * problem.sqnorms
     mean = float(each.mean())
     return each / (mean * problem.n), mean
 
@@ -83,7 +83,7 @@ def _walk(loss, moving, fixed, y, weight, u, chance, drawn, eta):
     """Steps over the drawn rows from a reference with margins u; moves v = moving.w."""
     scale, drift, v = 1.0, 0.0, moving.w
     for i in drawn:
-        own = scaled(loss, weight[i])
+        own = of_row(loss, weight, i)
         f = scale * score(moving, i) - drift * score(fixed, i)
         change = (dual_of(own, y[i] * f) - dual_of(own, u[i])) * y[i] / chance[i]
         scale *= 1.0 - eta

@@ -1,0 +1,38 @@
+"""The best blend of a few models."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from optimargin.blend import best_blend
+from optimargin.loss import is_smooth, scaled, value
+from strategies import losses
+
+
+@given(losses.filter(is_smooth), st.integers(0, 10**6), st.integers(2, 40), st.booleans())
+def test_no_blend_is_better(loss, seed, n, weighted):
+    rng = np.random.default_rng(seed)
+    X, y, W = rng.normal(size=(n, 4)), rng.choice([-1.0, 1.0], n), rng.normal(size=(3, 4))
+    weight = rng.uniform(0, 2, n) if weighted else None
+    losses_ = loss if weight is None else scaled(loss, weight)
+
+    def primal(c):
+        w = c @ W
+        return 0.5 * w @ w + value(losses_, y * (X @ w)).sum()
+
+    c, best = best_blend(loss, weight, W @ W.T, tuple(y * (X @ w) for w in W))
+    found = min(minimize(primal, start, method="BFGS").fun for start in (c, np.eye(3)[0]))
+    assert np.isclose(best, primal(c), rtol=1e-9)
+    assert best <= primal(np.eye(3)[0]) * (1 + 1e-12)
+    assert best <= found + 1e-6 * (1 + abs(found))
+
+
+def test_equal_models_do_no_harm():
+    from optimargin.loss import squared_hinge
+
+    u = np.array([0.5, -1.0, 2.0])
+    c, best = best_blend(squared_hinge(1.0), None, np.ones((3, 3)), (u, u, u))
+    alone, single = best_blend(squared_hinge(1.0), None, np.ones((1, 1)), (u,))
+    assert np.isclose(best, single)
+    assert np.isclose(c.sum(), alone[0])
