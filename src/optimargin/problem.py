@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optimargin.gram import Gram, convex
-from optimargin.loss import Loss, scaled
+from optimargin.loss import Loss, scaled, steepest
 from optimargin.rows import sqnorms
 
 
@@ -70,6 +70,15 @@ class Problem:
         if self.gram is not None:
             return np.maximum(self.gram.diag, 0.0)
         return sqnorms(self.X) + self.bias**2
+
+    @cached_property
+    def stiffness(self) -> float:
+        """Mean over the rows of the loss's largest curvature times the squared norm.
+
+        Coordinate descent needs a number of epochs that grows with it; Newton does not.
+        """
+        q, weight = self.sqnorms, self.weight
+        return steepest(self.loss) * float(q.sum() if weight is None else weight @ q) / self.n
 
     def convexified(self) -> Problem:
         """The problem with a kernel matrix that has no negative eigenvalues."""

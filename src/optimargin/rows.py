@@ -198,10 +198,10 @@ def _add_outer_sparse(rows, i, h, H):
     def implementation(rows, i, h, H):
         first, last, d = rows.indptr[i], rows.indptr[i + 1], H.shape[0] - 1
         for k in range(first, last):
-            row, scale = H[rows.indices[k]], h * rows.data[k]
+            j, scale = np.uint64(rows.indices[k]), h * rows.data[k]
             for m in range(first, k + 1):
-                row[np.uint64(rows.indices[m])] += scale * rows.data[m]
-            H[d, rows.indices[k]] += scale * rows.bias
+                H[j, np.uint64(rows.indices[m])] += scale * rows.data[m]
+            H[d, j] += scale * rows.bias
         H[d, d] += h * rows.bias * rows.bias
 
     return implementation

@@ -28,10 +28,30 @@ def shares(n: int, count: int) -> list[slice]:
 
 
 def spread(task: Callable[[slice], T], ranges: Sequence[slice], threads: int) -> list[T]:
-    """``[task(r) for r in ranges]``, on several threads where the task releases the GIL."""
+    """``[task(r) for r in ranges]``, on several threads where the task releases the GIL.
+
+    The caller works too, and everybody takes the next range when done with one: waking
+    a thread costs as much as a pass over some thousand rows, so it happens once for each.
+    """
     if threads <= 1 or len(ranges) <= 1:
         return [task(r) for r in ranges]
-    return list(_pool(threads).map(task, ranges))
+    results: list[Any] = [None] * len(ranges)
+    turns = iter(range(len(ranges)))
+
+    def work() -> None:
+        for k in turns:
+            results[k] = task(ranges[k])
+
+    helpers = [_pool(threads).submit(work) for _ in range(min(threads, len(ranges)) - 1)]
+    try:
+        work()
+    finally:
+        for _ in turns:  # after an error nobody starts anything new
+            pass
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
+    return results
 
 
 def blas_threads(count: int) -> AbstractContextManager[Any]:

@@ -4,15 +4,18 @@ Problem   min_w P(w), piecewise quadratic and strongly convex
 Update    (I + X' diag(h) X) p = -grad P(w), h the curvature of each row's piece, then an
           exact line search over the pieces; ends after finitely many steps
 Source    math.md section 1; the system is factored while d is moderate and solved by
-          conjugate gradients beyond
+          conjugate gradients beyond.  Many rows are first solved on a few of them, sparse
+          ones begin with some rounds of coordinate descent
 Cost      a step reads the data twice when the system is factored, and once more for
           each conjugate-gradient step when it is not
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -23,11 +26,15 @@ from optimargin.linesearch import best_step
 from optimargin.loss import curvature, of_row, scaled, slope, value
 from optimargin.problem import Point, Points, Problem, Start
 from optimargin.rows import add_outer, compiled, feature_rows, push, score
+from optimargin.solvers.dcd import DCD
 from optimargin.threads import shares, spans, spread
 
 _DIRECT_UP_TO = 1500  # features; beyond, conjugate gradients
 _PILOT = 20_000  # rows; more are first solved on a random share of them
 _PILOT_SHARE = 16.0  # one row in so many
+_WARM = 8  # rounds of coordinate descent before the first step on sparse rows
+_WARM_DIRECT = 2  # the same where the Hessian is factored
+_STIFF = 10.0  # stiffness beyond which those do not help
 _WORTH_A_THREAD = 250_000  # numbers in a range of rows
 _BLOCK = 1 << 18  # numbers in a block of rows that is multiplied with itself
 
@@ -43,11 +50,8 @@ class Newton:
     def points(self, problem: Problem, start: Start) -> Points:
         """A point after each Newton step."""
         direct = is_direct(problem) if self.direct is None else self.direct
-        w = np.zeros(problem.d + 1) if start.coef is None else start.coef.astype(np.float64)
-        if start.coef is None and problem.n > max(_PILOT, _PILOT_SHARE * 64 * problem.d):
-            w = self._pilot(problem)
-        here = look(problem, w, margins(problem, w))
-        rounds, forcing = 0, 0.1
+        w, rounds = yield from self._begin(problem, start, direct)
+        here, forcing = look(problem, w, margins(problem, w)), 0.1
         while True:
             g, primal = here.gradient, here.primal
             yield Point(w, None, here.margin, primal, primal - 0.5 * float(g @ g), rounds)
@@ -67,6 +71,24 @@ class Newton:
             forcing = min(0.1, forcing * float(np.sqrt(progress)))
             w, here = w + t * p, there
             rounds += 1
+
+    def _begin(
+        self, problem: Problem, start: Start, direct: bool
+    ) -> Generator[Point, None, tuple[np.ndarray, int]]:
+        """Where to start, and the rounds it took: the first steps are cheaper by other means."""
+        if start.coef is not None:
+            return start.coef.astype(np.float64), 0
+        if problem.n > max(_PILOT, _PILOT_SHARE * 64 * problem.d):
+            return self._pilot(problem), 0
+        if not sp.issparse(problem.X) or (direct and problem.stiffness > _STIFF):
+            return np.zeros(problem.d + 1), 0
+        warm = _WARM_DIRECT if direct else _WARM
+        best = None
+        for point in islice(DCD(self.seed).points(problem, start), 1 + warm):
+            best = point if best is None or point.primal < best.primal else best
+            yield point
+        assert best is not None
+        return best.coef, warm + 1
 
     def _pilot(self, problem: Problem) -> np.ndarray:
         """About the answer on a random share of the rows, as a place to start from."""
