@@ -13,7 +13,6 @@ from optimargin.loss import Loss, curvature, of_row, slope, value
 from optimargin.rows import compiled
 
 _STEPS = 20  # most Newton steps; a handful do
-_SETTLED = 1e-9  # relative gain of a step that is not worth another
 
 
 @compiled
@@ -39,12 +38,16 @@ def _derivatives(loss, weight, U, c):
 
 
 def best_blend(
-    loss: Loss, weight: np.ndarray | None, G: np.ndarray, U: tuple[np.ndarray, ...]
+    loss: Loss,
+    weight: np.ndarray | None,
+    G: np.ndarray,
+    U: tuple[np.ndarray, ...],
+    worth: float,
 ) -> tuple[np.ndarray, float]:
     """The c that minimises P(sum_j c_j w_j), and that minimum.
 
     ``G`` holds the inner products of the models, ``U`` the margins under each; the search
-    starts from the first of them, and what it finds is no worse.
+    starts from the first of them, and ends where a step would gain no more than ``worth``.
     """
 
     def look(c: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -56,14 +59,12 @@ def best_blend(
     primal, g, H = look(c)
     for _ in range(_STEPS):
         step = np.linalg.lstsq(H, -g, rcond=1e-13)[0]
-        there = look(c + step)
-        while not there[0] <= primal:
-            step *= 0.5
-            if abs(g @ step) <= _SETTLED * primal:
-                return c, primal
+        while -0.5 * float(g @ step) > worth:  # what the step promises to gain
             there = look(c + step)
-        settled = primal - there[0] <= _SETTLED * primal
-        c, (primal, g, H) = c + step, there
-        if settled:
+            if there[0] < primal:
+                break
+            step *= 0.5
+        else:
             break
+        c, (primal, g, H) = c + step, there
     return c, primal

@@ -30,6 +30,7 @@ _WORTH = 0.03  # rows that would gain less than this share of the mean gain can 
 _WORTH_KERNEL = 0.5  # the same where a look costs nothing beside a move
 _SWEEPS = 16  # most sweeps between two looks
 _RECENT = 3  # models among whose blends the best is looked for
+_WORTH_BLENDING = 0.01  # share of the gap that makes another step of that search worth it
 _SPENT = 0.1  # look again when a sweep gains less than this share of the first
 
 
@@ -190,7 +191,8 @@ def _blended(problem: Problem, recent: list[Point]) -> Point:
         [p.coef @ q.coef if linear else p.coef @ (problem.y * q.margin) for q in recent]
         for p in recent
     ]
-    c, primal = best_blend(problem.loss, problem.weight, np.array(pairs), U)
+    worth = _WORTH_BLENDING * (newest.primal - newest.bound)
+    c, primal = best_blend(problem.loss, problem.weight, np.array(pairs), U, worth)
     if not primal < newest.primal:
         return newest
     coef = sum(cj * p.coef for cj, p in zip(c, recent, strict=True))
