@@ -1,7 +1,9 @@
 """RBF machines: training time and accuracy against SVC, intelex and libodm.
 
-Every family (SVM, ODM) takes the C of a small common grid that is most accurate on rows
-held out from training; each method is then timed on all training rows, taking turns.
+The SVM takes the C of a small grid that is most accurate on a fifth of the training rows,
+held out; the ODM the smallest C that is as accurate there, or its own best where none is.
+A row more tells what the ODM does at its own best C, where that is another.  Each method
+is then timed on all training rows, taking turns.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from benchmarks.timing import side_by_side, timed
 GRID = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # C, or lam / n
 SLACK = 0.002  # accuracy that counts as a match
 MU, THETA = 0.5, 0.2
+BEST = "ODM at its best"  # the family of the row that tells what more accuracy costs
 TARGETS = {"SVC": 3.0, "libodm": 10.0}
 
 
@@ -28,6 +31,7 @@ def run(options: Options) -> Iterator[Table]:
     """One table: a row for each problem and method."""
     n = 500 if options.quick else 8_000
     methods = peers.kernel(options) + ours.KERNEL
+    methods.append(ours.KERNEL[0]._replace(name="auto, best C", family=BEST))
     columns = ["data", "method", "C", "seconds", "accuracy", "SVC / it", "libodm / it", "note"]
     rows: list[list[Any]] = []
     records: list[dict[str, Any]] = []
@@ -44,9 +48,10 @@ def run(options: Options) -> Iterator[Table]:
         rows += [[problem.name, *row] for row in _rows(found, methods)]
         records += [{"data": problem.name, "method": name, **f} for name, f in found.items()]
     note = (
-        f"{n:,} training rows; default tolerances; C by accuracy on a fifth of them. Targets for"
-        f" auto: {TARGETS['SVC']:g} times SVC's speed, {TARGETS['libodm']:g} times libodm's,"
-        f" accuracy at least SVC's - {SLACK:g}."
+        f"{n:,} training rows; default tolerances. C by accuracy on a fifth of them: SVC's best,"
+        f" and the smallest with which the ODM matches that (or its best). Targets for auto:"
+        f" {TARGETS['SVC']:g} times SVC's speed, {TARGETS['libodm']:g} times libodm's, accuracy at"
+        f" least SVC's - {SLACK:g}."
     )
     yield Table("RBF kernel", columns, rows, note, records)
 
@@ -54,49 +59,60 @@ def run(options: Options) -> Iterator[Table]:
 def compare(
     train: problems.Rows, test: problems.Rows, methods: list[KernelMethod], options: Options
 ) -> dict[str, dict[str, Any]]:
-    """Seconds and test accuracy of every method, each family at its best C."""
+    """Seconds and test accuracy of every method."""
     X, y = train
     gamma = 1.0 / (X.shape[1] * float(X.var()))
-    best: dict[str, float] = {}
+    costs = _costs(methods, X, y, gamma, options.limit)
     found: dict[str, dict[str, Any]] = {}
     calls: dict[str, Callable[[], Predict]] = {}
-    for method in methods[::-1]:  # ours first: libodm takes the C that ours has found
+    for method in methods:
+        C = costs[method.family]
         try:
-            if method.family not in best:
-                best[method.family] = _best_cost(method, X, y, gamma, options.limit)
-            task = pose(method.family, X, y, best[method.family], gamma)
-            call = method.prepare(task, options.limit)
+            call = method.prepare(pose(method.family, X, y, C, gamma), options.limit)
             elapsed, predict = timed(call)
         except NotInstalled:
             found[method.name] = {"note": "not installed"}
             continue
         except TooSlow:
-            found[method.name] = {"C": best[method.family], "seconds": options.limit, "note": "cut"}
+            found[method.name] = {"C": C, "seconds": options.limit, "note": "cut"}
             continue
         accuracy = float(np.mean(predict(test[0]) == test[1]))
-        found[method.name] = {"C": best[method.family], "seconds": elapsed, "accuracy": accuracy}
+        found[method.name] = {"C": C, "seconds": elapsed, "accuracy": accuracy}
         calls[method.name] = call
-        say(f"  {method.name}, C = {best[method.family]:g}: {elapsed:.3g} s, {accuracy:.4f}")
-    for name, times in side_by_side(calls, options.repeats).items():
-        found[name] |= {"seconds": times.best, "repeats": times.seconds}
+        say(f"  {method.name}, C = {C:g}: {elapsed:.3g} s, {accuracy:.4f}")
+    # a program of its own unsettles whatever is timed right after it, so it comes last
+    programs = {name: calls.pop(name) for name in ("libodm",) if name in calls}
+    for turns in (calls, programs):
+        for name, times in side_by_side(turns, options.repeats).items():
+            found[name] |= {"seconds": times.best, "repeats": times.seconds}
     return found
 
 
 def pose(family: str, X: Any, y: np.ndarray, C: float, gamma: float) -> Task:
     """The task of a family: the SVM knows no mu and no theta."""
-    mu, theta = (MU, THETA) if family == "ODM" else (0.0, 0.0)
+    mu, theta = (0.0, 0.0) if family == "SVM" else (MU, THETA)
     return Task(X, y, C * len(y), mu, theta, gamma)
 
 
-def _best_cost(method: KernelMethod, X: Any, y: np.ndarray, gamma: float, limit: float) -> float:
+def _costs(
+    methods: list[KernelMethod], X: Any, y: np.ndarray, gamma: float, limit: float
+) -> dict[str, float]:
+    """The C of each family, by accuracy on rows that are held out."""
     fifth = np.arange(len(y)) % 5 == 0
 
-    def accuracy(C: float) -> float:
+    def accuracy(method: KernelMethod, C: float) -> float:
         task = pose(method.family, X[~fifth], y[~fifth], C, gamma)
         predict = timed(partial(_train, method, task, limit))[1]
         return float(np.mean(predict(X[fifth]) == y[fifth]))
 
-    return max(GRID, key=accuracy)
+    named = {method.name: method for method in methods}
+    odm = {C: accuracy(named["auto"], C) for C in GRID}
+    best = max(GRID, key=odm.__getitem__)
+    if "SVC" not in named:
+        return {"ODM": best, BEST: best}
+    svm = {C: accuracy(named["SVC"], C) for C in GRID}
+    matching = [C for C in GRID if odm[C] >= max(svm.values())]
+    return {"SVM": max(GRID, key=svm.__getitem__), "ODM": min([*matching, best]), BEST: best}
 
 
 def _train(method: KernelMethod, task: Task, limit: float) -> Predict:

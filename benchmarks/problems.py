@@ -97,7 +97,7 @@ def _split(X: Any, y: np.ndarray, n: int) -> tuple[Rows, Rows]:
 
 
 def _binary(name: str, directory: Path | None, n: int) -> tuple[Rows, Rows]:
-    X, y = read(name, directory)
+    X, y = shuffled(*read(name, directory))
     n = min(n, 8 * len(y) // 11)
     return _split(to_unit_interval(X[: 2 * n].toarray()), signs(y == 1)[: 2 * n], n)
 
