@@ -11,9 +11,10 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "optimargin"
 LAYERS = [
     {"loss", "memory", "threads", "datafile"},
     {"rows"},
-    {"kernels", "blend", "linesearch"},
+    {"kernels", "blend", "linesearch", "classwise", "multiclass"},
     {"gram"},
     {"problem", "landmarks", "margins"},
+    {"classes"},
     {"solvers"},
     {"io", "tables", "datasets", "plots"},
     {"estimators"},

@@ -35,7 +35,8 @@ from optimargin.rows import sqnorms
 class Problem:
     """The data of one binary machine, in one place.
 
-    ``y`` holds signs, in whatever type.  ``weight`` is None where every row counts the same.
+    ``y`` holds signs for two classes, and numbers 0 .. classes - 1 for more.  ``weight`` is
+    None where every row counts the same.
     ``gram`` is None for a linear machine in the features of ``X``, with a constant
     feature of value ``bias``; a kernel machine finds both inside its ``gram``.
     """
@@ -46,6 +47,7 @@ class Problem:
     loss: Loss
     bias: float = 0.0
     gram: Gram | None = None
+    classes: int = 2
     threads: int = 1
     limit: float = np.inf  # bytes that a linear machine may spend on a Hessian
 
@@ -79,6 +81,22 @@ class Problem:
         """
         q, weight = self.sqnorms, self.weight
         return steepest(self.loss) * float(q.sum() if weight is None else weight @ q) / self.n
+
+    def binary(self, y: np.ndarray, **changes: Any) -> Problem:
+        """The same rows for a machine of two classes, whose signs are y."""
+        found = replace(self, y=y, classes=2, **changes)
+        if "sqnorms" in vars(self):  # computed once for all of them
+            vars(found)["sqnorms"] = self.sqnorms
+        return found
+
+    def narrowed(self) -> Problem:
+        """The problem without rows of weight zero, where that is cheap: in feature space."""
+        if self.gram is not None or self.weight is None or self.weight.all():
+            return self
+        keep = np.flatnonzero(self.weight)
+        weight = self.weight[keep]
+        even = None if (weight == 1.0).all() else weight
+        return replace(self, X=self.X[keep], y=self.y[keep], weight=even)
 
     def convexified(self) -> Problem:
         """The problem with a kernel matrix that has no negative eigenvalues."""

@@ -108,13 +108,14 @@ def add_outer(rows, i, h, H):
     """Add h x_i x_i' to the lower triangle of H; for compiled loops only."""
 
 
-def _is(rows, kind):
+def is_kind(rows, kind):
+    """Whether compiled code sees rows of this kind."""
     return isinstance(rows, types.NamedTuple) and rows.instance_class is kind
 
 
 @overload(score, jit_options=_CONTIGUOUS)
 def _score_dense(rows, i):
-    if not _is(rows, DenseRows):
+    if not is_kind(rows, DenseRows):
         return None
 
     def implementation(rows, i):
@@ -129,7 +130,7 @@ def _score_dense(rows, i):
 
 @overload(score, jit_options=_LOOP)
 def _score_sparse(rows, i):
-    if not _is(rows, SparseRows):
+    if not is_kind(rows, SparseRows):
         return None
 
     def implementation(rows, i):
@@ -153,14 +154,14 @@ def _score_sparse(rows, i):
 
 @overload(score, jit_options=_LOOP)
 def _score_gram(rows, i):
-    if not _is(rows, GramRows):
+    if not is_kind(rows, GramRows):
         return None
     return lambda rows, i: rows.f[i]
 
 
 @overload(push, jit_options=_LOOP)
 def _push_dense(rows, i, step):
-    if not _is(rows, DenseRows):
+    if not is_kind(rows, DenseRows):
         return None
 
     def implementation(rows, i, step):
@@ -174,7 +175,7 @@ def _push_dense(rows, i, step):
 
 @overload(push, jit_options=_LOOP)
 def _push_sparse(rows, i, step):
-    if not _is(rows, SparseRows):
+    if not is_kind(rows, SparseRows):
         return None
 
     def implementation(rows, i, step):
@@ -188,7 +189,7 @@ def _push_sparse(rows, i, step):
 
 @overload(push, jit_options=_LOOP)
 def _push_gram(rows, i, step):
-    if not _is(rows, GramRows):
+    if not is_kind(rows, GramRows):
         return None
 
     def implementation(rows, i, step):
@@ -202,7 +203,7 @@ def _push_gram(rows, i, step):
 
 @overload(add_outer, jit_options=_LOOP)
 def _add_outer_sparse(rows, i, h, H):
-    if not _is(rows, SparseRows):
+    if not is_kind(rows, SparseRows):
         return None
 
     def implementation(rows, i, h, H):
@@ -238,7 +239,7 @@ _prefetch: Any = _prefetch_instruction
 
 @overload(fetch, jit_options=_LOOP)
 def _fetch_sparse(rows, i):
-    if not _is(rows, SparseRows):
+    if not is_kind(rows, SparseRows):
         return None
 
     def implementation(rows, i):
@@ -253,7 +254,7 @@ def _fetch_sparse(rows, i):
 
 @overload(fetch, jit_options=_LOOP)
 def _fetch_dense(rows, i):
-    if not _is(rows, DenseRows):
+    if not is_kind(rows, DenseRows):
         return None
 
     def implementation(rows, i):
@@ -266,6 +267,6 @@ def _fetch_dense(rows, i):
 
 @overload(fetch, jit_options=_LOOP)
 def _fetch_gram(rows, i):
-    if not _is(rows, GramRows):
+    if not is_kind(rows, GramRows):
         return None
     return lambda rows, i: None  # a row is long, and the processor sees where it leads

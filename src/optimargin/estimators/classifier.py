@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from numbers import Integral, Real
 from threading import Event
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,6 +21,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from optimargin.classes import MANY, Part, parts, votes
 from optimargin.estimators.progress import (
     CallbackSupportMixin,
     has_callbacks,
@@ -30,8 +31,8 @@ from optimargin.estimators.progress import (
 )
 from optimargin.loss import dual_of, odm, of_row
 from optimargin.margins import loo_bound
-from optimargin.problem import Problem, Solution, Start, Status, Stop, drive
-from optimargin.solvers.choose import choose
+from optimargin.problem import Problem, Solution, Start, Status, Stop
+from optimargin.solvers.choose import solve
 from optimargin.threads import blas_threads, spans
 
 _BLOCK = 1 << 15  # rows at a time
@@ -40,12 +41,13 @@ _SMALL_INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.bool_)
 
 
 class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    """Pose binary problems, solve them, adopt the answers; one against the rest beyond two."""
+    """Pose the problem, solve its machines, adopt the answers."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "lam": [Interval(Real, 0, None, closed="neither"), StrOptions({"scale"})],
         "mu": [Interval(Real, 0, None, closed="left")],
         "theta": [Interval(Real, 0, 1, closed="left")],
+        "multi_class": [StrOptions(set(MANY))],
         "fit_intercept": ["boolean"],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -80,12 +82,12 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         began = time.perf_counter()
         with _unchanged_on_error(self):
             self._validate_params()
-            problems, labels = self._pose(X, y, sample_weight)
-            problems, solutions = self._solve(problems, labels, began)
-            self._adopt(problems, solutions)
+            whole, labels = self._pose(X, y, sample_weight)
+            whole, machines = self._solve(whole, labels, began)
+            self._adopt(whole, machines)
         return self
 
-    def _pose(self, X: Any, y: Any, sample_weight: Any) -> tuple[list[Problem], np.ndarray]:
+    def _pose(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, np.ndarray]:
         X, y = self._check_rows(X, y)
         weight = _weight(sample_weight, X)
         classes = np.unique(y)
@@ -110,10 +112,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         threads = effective_n_jobs(-1 if self.n_jobs is None else self.n_jobs)
         with blas_threads(1):  # ours are enough, and do not wait for each other
             data = self._data(X, counted, threads)
-        positive = [1] if len(classes) == 2 else range(len(classes))
-        return [
-            Problem(X, _signs(code == k), weight, loss, threads=threads, **data) for k in positive
-        ], y
+        whole = Problem(X, code, weight, loss, classes=len(classes), threads=threads, **data)
+        return whole, y
 
     def _check_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         X, y = validate_data(
@@ -133,59 +133,60 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return X, y
 
     def _solve(
-        self, problems: list[Problem], labels: np.ndarray, began: float
-    ) -> tuple[list[Problem], list[Solution]]:
+        self, whole: Problem, labels: np.ndarray, began: float
+    ) -> tuple[Problem, list[Machine]]:
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        starts = self._continuing or [Start()] * len(problems)
-        together = len(problems) > 1 and not self.verbose and not has_callbacks(self)
-        threads = problems[0].threads
-        workers = min(threads, len(problems)) if together else 1
+        makers = parts(self.multi_class, whole.classes)
+        starts = self._continuing or []
+        starts = starts if len(starts) == len(makers) else [Start()] * len(makers)
+        single = len(makers) == 1
+        together = not single and not self.verbose and not has_callbacks(self)
+        workers = min(whole.threads, len(makers)) if together else 1
         seconds = self.time_limit
         if seconds is not None:  # what is left of it, shared by the machines
-            seconds = max(seconds - (time.perf_counter() - began), 0.0) * workers / len(problems)
-        attributes = (lambda p: self._attributes(problems, [p])) if len(problems) == 1 else None
-        with watching(self, problems[0].X, labels, attributes) as watch:
+            seconds = max(seconds - (time.perf_counter() - began), 0.0) * workers / len(makers)
+        attributes = (lambda p: self._attributes(whole, [p])) if single else None
+        with watching(self, whole.X, labels, attributes) as watch:
             halt = Event()  # an interrupt reaches one thread only; the others look here
             stop = Stop(self.tol, self.max_iter, seconds, watch or (lambda *_: halt.is_set()))
 
-            def one(problem: Problem, start: Start) -> tuple[Problem, Solution]:
-                solver = choose(self.solver, problem, seed)
-                solution = drive(solver.points(problem, start), stop, solver.name)
-                if solution.status is Status.INDEFINITE:
-                    problem = problem.convexified()
-                    solution = drive(solver.points(problem, Start()), stop, solver.name)
-                return problem, solution
+            def one(maker: Part, start: Start) -> Machine:
+                problem = maker(whole).narrowed()
+                solution = solve(self._solver(), problem, start, stop, seed)
+                return Machine(solution, _loo(problem, solution))
+
+            def all_of_them() -> list[Machine]:
+                return list((pool.map if workers > 1 else map)(one, makers, starts))
 
             # Small factorisations lose by threads, badly so on a busy machine.
-            large = workers == 1 and problems[0].gram is not None and problems[0].n > _LARGE
-            with ThreadPoolExecutor(workers) as pool, blas_threads(threads if large else 1):
+            large = workers == 1 and whole.gram is not None and whole.n > _LARGE
+            threads = whole.threads if large else 1
+            with ThreadPoolExecutor(workers) as pool, blas_threads(threads):
                 try:
-                    solved = list((pool.map if workers > 1 else map)(one, problems, starts))
+                    machines = all_of_them()
+                    if any(m.solution.status is Status.INDEFINITE for m in machines):
+                        whole, starts = whole.convexified(), [Start()] * len(makers)
+                        machines = all_of_them()
                 except BaseException:
                     halt.set()
                     raise
-        problems, solutions = [p for p, _ in solved], [s for _, s in solved]
-        worst = max(solutions, key=lambda s: (s.status is not Status.CONVERGED, s.gap))
-        if worst.status is not Status.CONVERGED:
-            warnings.warn(
-                how_good(worst, self.tol, type(self).__name__), ConvergenceWarning, stacklevel=5
-            )
-        elif self.verbose:
-            print(how_good(worst, self.tol, type(self).__name__))
-        return problems, solutions
+        return whole, machines
 
-    def _adopt(self, problems: list[Problem], solutions: list[Solution]) -> None:
+    def _solver(self) -> str:
+        paper = self.multi_class == "mcodm-paper"
+        return "mcodm-paper" if paper and len(self.classes_) > 2 else self.solver
+
+    def _adopt(self, whole: Problem, machines: list[Machine]) -> None:
         del self._continuing
-        for name, value in self._attributes(problems, solutions).items():
+        solutions = [m.solution for m in machines]
+        for name, value in self._attributes(whole, solutions).items():
             setattr(self, name, value)
-        single = len(solutions) == 1
         worst = max(solutions, key=lambda s: (s.status is not Status.CONVERGED, s.gap))
-        loo = [_loo(p, s) for p, s in zip(problems, solutions, strict=True)]
         self.n_iter_ = max(s.rounds for s in solutions)
-        self.objective_ = _one_or_all([s.primal for s in solutions], single)
-        self.dual_gap_ = _one_or_all([s.gap for s in solutions], single)
-        self.loo_bound_ = _one_or_all([bound for bound, _ in loo], single)
-        self.loo_count_ = _one_or_all([count for _, count in loo], single)
+        self.objective_ = _one_or_all([s.primal for s in solutions])
+        self.dual_gap_ = _one_or_all([s.gap for s in solutions])
+        self.loo_bound_ = _one_or_all([m.loo[0] for m in machines])
+        self.loo_count_ = _one_or_all([m.loo[1] for m in machines])
         self.status_ = worst.status.value
         self.solver_ = worst.solver
         self.history_ = _history(solutions)
@@ -193,6 +194,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             self._kept = [Start(s.coef, s.dual) for s in solutions]
         else:
             self.__dict__.pop("_kept", None)
+        said = how_good(worst, self.tol, type(self).__name__)
+        if worst.status is not Status.CONVERGED:
+            warnings.warn(said, ConvergenceWarning, stacklevel=5)
+        elif self.verbose:
+            print(said)
 
     def _start(self, classes: np.ndarray, X: Any) -> list[Start] | None:
         """Where a warm start continues, if the last fit had the same classes and shape."""
@@ -206,7 +212,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
         raise NotImplementedError
 
-    def _attributes(self, problems: list[Problem], points: Any) -> dict[str, Any]:
+    def _attributes(self, whole: Problem, points: Any) -> dict[str, Any]:
         raise NotImplementedError
 
     def _fitting_start(self, start: Start, X: Any) -> Start:
@@ -238,7 +244,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             accept_large_sparse=True,
             reset=False,
         )
-        scores = self._scores(X)
+        scores, k = self._scores(X), len(self.classes_)
+        if k > 2 and self.multi_class == "ovo":
+            return votes(scores, k)
         return scores.ravel() if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> np.ndarray:
@@ -288,8 +296,15 @@ def _floating(X: Any) -> Any:
     return np.float32 if dtype in _SMALL_INTEGERS else [np.float64, np.float32]
 
 
-def _one_or_all(values: list[float], single: bool) -> Any:
-    return values[0] if single else np.array(values)
+class Machine(NamedTuple):
+    """An answer, and what its margins say of the leave-one-out error."""
+
+    solution: Solution
+    loo: np.ndarray
+
+
+def _one_or_all(values: list[float]) -> Any:
+    return values[0] if len(values) == 1 else np.array(values)
 
 
 def _weight(sample_weight: Any, X: Any) -> np.ndarray | None:
@@ -301,13 +316,13 @@ def _weight(sample_weight: Any, X: Any) -> np.ndarray | None:
     return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
 
-def _signs(positive: np.ndarray) -> np.ndarray:
-    """+1 where true and -1 elsewhere, a byte each."""
-    return positive.view(np.int8) * np.int8(2) - np.int8(1)
-
-
 def _loo(problem: Problem, solution: Solution) -> np.ndarray:
-    """Both leave-one-out bounds, a block of rows at a time: their temporaries are many."""
+    """Both leave-one-out bounds, a block of rows at a time: their temporaries are many.
+
+    They are theorems about two classes.
+    """
+    if problem.classes > 2:
+        return np.full(2, np.nan)
     loss, totals, size = problem.loss, np.zeros(2), 0.0
     for span in spans(problem.n, _BLOCK):
         weight = None if problem.weight is None else problem.weight[span]

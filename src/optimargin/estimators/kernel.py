@@ -144,6 +144,7 @@ class ODMClassifier(MarginClassifier):
         degree: float = 3,
         coef0: float = 0.0,
         solver: str = "auto",
+        multi_class: str = "mcodm",
         fit_intercept: bool = False,
         class_weight: Any = None,
         tol: float = 1e-3,
@@ -163,6 +164,7 @@ class ODMClassifier(MarginClassifier):
         self.degree = degree
         self.coef0 = coef0
         self.solver = solver
+        self.multi_class = multi_class
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.tol = tol
@@ -193,18 +195,18 @@ class ODMClassifier(MarginClassifier):
     def _kernel(self) -> Kernel:
         return make_kernel(self.kernel, self.gamma_, self.degree, self.coef0)
 
-    def _attributes(self, problems: list[Problem], points: Any) -> dict[str, Any]:
-        B, X, gram = np.array([p.coef for p in points]), problems[0].X, problems[0].gram
+    def _attributes(self, whole: Problem, points: Any) -> dict[str, Any]:
+        B, X, gram = np.vstack([p.coef for p in points]), whole.X, whole.gram
         assert gram is not None
-        if problems[0].weight is not None:
-            B[:, problems[0].weight == 0.0] = 0.0
+        if whole.weight is not None:
+            B[:, whole.weight == 0.0] = 0.0
         support = np.flatnonzero(B.any(axis=0))
         given = self.kernel == "precomputed"
         return {
             "support_": support,
             "support_vectors_": np.empty((0, 0), X.dtype) if given else X[support],
             "dual_coef_": B[:, support],
-            "intercept_": B.sum(axis=1) * problems[0].bias ** 2,
+            "intercept_": B.sum(axis=1) * whole.bias**2,
             "classes_": self.classes_,
             "n_features_in_": self.n_features_in_,
             "kernel_shift_": gram.shift,
@@ -212,7 +214,7 @@ class ODMClassifier(MarginClassifier):
         }
 
     def _fitting_start(self, start: Start, X: Any) -> Start:
-        fits = start.coef is not None and len(start.coef) == X.shape[0]
+        fits = start.coef is not None and start.coef.shape[-1] == X.shape[0]
         return start if fits else Start()
 
     def _scores(self, X: Any) -> np.ndarray:

@@ -54,8 +54,8 @@ class LinearODMClassifier(MarginClassifier):
     warm_start : bool, default=False
         Continue from the last fit.
     memory_limit : float or str, optional
-        Taken so that both classifiers have the same parameters, and not used: beside the
-        data a linear machine keeps some vectors, and a Hessian of at most 1,500 features.
+        Bytes, or text such as "2GB", that a Hessian may take; one that does not fit is
+        applied and not formed.  None means half of what is free.
     n_jobs : int, optional
         Threads; None means all cores.
     random_state : int, RandomState or None
@@ -110,6 +110,7 @@ class LinearODMClassifier(MarginClassifier):
         mu: float = 0.5,
         theta: float = 0.6,
         solver: str = "auto",
+        multi_class: str = "mcodm",
         fit_intercept: bool = True,
         class_weight: Any = None,
         tol: float = 1e-4,
@@ -125,6 +126,7 @@ class LinearODMClassifier(MarginClassifier):
         self.mu = mu
         self.theta = theta
         self.solver = solver
+        self.multi_class = multi_class
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.tol = tol
@@ -139,8 +141,8 @@ class LinearODMClassifier(MarginClassifier):
     def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
         return {"bias": float(self.fit_intercept), "limit": limit_in_bytes(self.memory_limit)}
 
-    def _attributes(self, problems: list[Problem], points: Any) -> dict[str, Any]:
-        W, bias = np.array([p.coef for p in points]), problems[0].bias
+    def _attributes(self, whole: Problem, points: Any) -> dict[str, Any]:
+        W, bias = np.vstack([p.coef for p in points]), whole.bias
         return {
             "coef_": W[:, :-1].copy(),
             "intercept_": W[:, -1] * bias,
@@ -149,7 +151,8 @@ class LinearODMClassifier(MarginClassifier):
         }
 
     def _fitting_start(self, start: Start, X: Any) -> Start:
-        coef = start.coef if start.coef is not None and len(start.coef) == X.shape[1] + 1 else None
+        fits = start.coef is not None and start.coef.shape[-1] == X.shape[1] + 1
+        coef = start.coef if fits else None
         same = start.dual is not None and len(start.dual) == X.shape[0] and coef is not None
         return Start(coef, start.dual if same else None)
 

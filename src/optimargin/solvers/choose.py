@@ -7,14 +7,16 @@ from typing import Protocol
 import scipy.sparse as sp
 
 from optimargin.loss import is_smooth
-from optimargin.problem import Points, Problem, Start
+from optimargin.problem import Points, Problem, Solution, Start, Stop, drive
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.kernel_newton import KernelNewton
+from optimargin.solvers.mcodm import McODM
 from optimargin.solvers.newton import Newton, is_direct
 from optimargin.solvers.svrg import SVRG
 
 LINEAR = ("auto", "dcd", "newton", "svrg")
 KERNEL = ("auto", "dcd", "newton")
+MULTI = ("auto", "dcd", "mcodm-paper")
 
 _STIFF = 100.0  # stiffness beyond which Newton wins on kernel rows
 _STIFF_SPARSE = 10.0  # the same on sparse rows with many features
@@ -31,6 +33,21 @@ class Solver(Protocol):
     def points(self, problem: Problem, start: Start) -> Points:
         """Better and better points, each with both objectives."""
         ...
+
+
+def solve(name: str, problem: Problem, start: Start, stop: Stop, seed: int) -> Solution:
+    """The answer to a problem by the solver of that name."""
+    if problem.classes > 2:
+        if name not in MULTI:
+            raise ValueError(
+                f"solver={name!r} is for two classes; with more, set multi_class='ovr' or 'ovo',"
+                " or leave solver='auto'."
+            )
+        return McODM(seed, "value" if name == "mcodm-paper" else "index").solve(
+            problem, start, stop
+        )
+    solver = choose(name, problem, seed)
+    return drive(solver.points(problem, start), stop, solver.name)
 
 
 def choose(name: str, problem: Problem, seed: int) -> Solver:

@@ -13,7 +13,7 @@ Cost      a round reads the data once, and again for each sweep in proportion to
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +26,8 @@ from optimargin.rows import GramRows, compiled, feature_rows, fetch, push, score
 from optimargin.threads import shares, spread
 
 _AHEAD = 2  # rows that are on their way into the cache
-_WORTH = 0.03  # rows that would gain less than this share of the mean gain can wait
-_WORTH_KERNEL = 0.5  # the same where a look costs nothing beside a move
+WORTH = 0.03  # rows that would gain less than this share of the mean gain can wait
+WORTH_KERNEL = 0.5  # the same where a look costs nothing beside a move
 _SWEEPS = 16  # most sweeps between two looks
 _RECENT = 3  # models among whose blends the best is looked for
 _WORTH_BLENDING = 0.01  # share of the gap that makes another step of that search worth it
@@ -47,7 +47,7 @@ class DCD:
         a, rows = _begin(problem, start)
         q, gain, rounds = problem.sqnorms, np.empty(problem.n), 0
         recent: list[Point] = []
-        worth = _WORTH if problem.gram is None else _WORTH_KERNEL
+        worth = WORTH if problem.gram is None else WORTH_KERNEL
         while True:
             point, norm2 = _look(problem, rows, a, q, gain, rounds)
             if not norm2 >= -1e-6 * abs(point.primal):  # or not a number any more
@@ -57,23 +57,44 @@ class DCD:
             recent = [p._replace(dual=None) for p in recent]
             yield point
             rounds += 1
-            least = worth * float(gain.mean())
-            first = 0.0
-            for _ in range(_SWEEPS):
-                order = np.flatnonzero(gain > least)
-                if not len(order):
-                    break
-                _shuffle(order, rng.integers(1, 2**62))
+
+            def visit(order: np.ndarray, least: float, point: Point = point) -> Visit:
                 total = 0.0
-                for part, segment in _segments(problem, rows, order):
+                for part, segment in segments(problem, rows, order):
                     total += sweep(
                         problem.loss, segment, problem.y, problem.weight, q, a, part, least, gain
                     )
                     if segment is not rows:
                         yield point  # computing kernel rows takes long: a chance to stop
-                first = max(first, total)
-                if total <= _SPENT * first:
-                    break
+                return total
+
+            yield from passes(gain, worth, rng, visit)
+
+
+Visit = Generator[Point, None, float]  # sweeps over some rows; what they gained
+
+
+def passes(
+    gain: np.ndarray,
+    worth: float,
+    rng: np.random.Generator,
+    visit: Callable[[np.ndarray, float], Visit],
+) -> Generator[Point, None, None]:
+    """Sweeps over the rows that would gain, until they gain little more.
+
+    ``visit`` is given rows in random order and the least gain that is worth a move; it
+    writes what each row would still gain to ``gain``.
+    """
+    least, first = worth * float(gain.mean()), 0.0
+    for _ in range(_SWEEPS):
+        order = np.flatnonzero(gain > least)
+        if not len(order):
+            break
+        _shuffle(order, rng.integers(1, 2**62))
+        total = yield from visit(order, least)
+        first = max(first, total)
+        if total <= _SPENT * first:
+            break
 
 
 @compiled
@@ -150,7 +171,7 @@ def _begin(problem: Problem, start: Start) -> tuple[np.ndarray, Any]:
     return a, rows
 
 
-def _segments(problem: Problem, rows: Any, order: np.ndarray) -> Iterator[tuple[np.ndarray, Any]]:
+def segments(problem: Problem, rows: Any, order: np.ndarray) -> Iterator[tuple[np.ndarray, Any]]:
     """The rows to visit, with the matrix they are found in: all at once, or in blocks."""
     if problem.gram is None or problem.gram.is_whole:
         yield order, rows

@@ -1,0 +1,56 @@
+"""More than two classes: the problems they become, and the scores that come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+
+from optimargin.loss import scaled
+from optimargin.problem import Problem
+
+MANY = ("mcodm", "mcodm-paper", "ovr", "ovo")
+
+Part = Callable[[Problem], Problem]  # makes one machine's problem out of the whole
+
+
+def parts(kind: str, classes: int) -> list[Part]:
+    """The machines that tell so many classes apart, each made when its turn comes."""
+    if classes == 2:
+        return [partial(_against_the_rest, 1)]
+    if kind == "ovr":
+        return [partial(_against_the_rest, m) for m in range(classes)]
+    if kind == "ovo":
+        return [partial(_pair, i, j) for i, j in combinations(range(classes), 2)]
+    return [lambda whole: whole]
+
+
+def _against_the_rest(m: int, whole: Problem) -> Problem:
+    return whole.binary(signs(whole.y == m))
+
+
+def _pair(i: int, j: int, whole: Problem) -> Problem:
+    """Class j against class i; the rows of others weigh nothing, and lam is spread over fewer."""
+    inside = (whole.y == i) | (whole.y == j)
+    weight = np.ones(whole.n) if whole.weight is None else whole.weight
+    share = weight.sum() / max(weight[inside].sum(), 1e-300)
+    loss = scaled(whole.loss, float(share))
+    return whole.binary(signs(whole.y == j), weight=weight * inside, loss=loss)
+
+
+def signs(positive: np.ndarray) -> np.ndarray:
+    """+1 where true and -1 elsewhere, a byte each."""
+    return positive.view(np.int8) * np.int8(2) - np.int8(1)
+
+
+def votes(scores: np.ndarray, classes: int) -> np.ndarray:
+    """One score a class from those of all pairs: votes, and sums of scores to break ties."""
+    count, sums = np.zeros((len(scores), classes)), np.zeros((len(scores), classes))
+    for column, (i, j) in zip(scores.T, combinations(range(classes), 2), strict=True):
+        count[:, j] += column > 0
+        count[:, i] += column <= 0
+        sums[:, j] += column
+        sums[:, i] -= column
+    return count + sums / (3.0 * (np.abs(sums) + 1.0))

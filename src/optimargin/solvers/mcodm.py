@@ -1,0 +1,286 @@
+"""mcODM: block coordinate descent over rows, with second-order steps where it is slow.
+
+Problem   min_W  sum_l |w_l|^2 / 2 + sum_i s_i loss(f_i), k scores a row (see `multiclass`)
+Update    the dual variables of one row at a time, in closed form (multiclass.row_step);
+          where that is slow, all of them together (`together`)
+Source    mcodm.txt, Algorithms 1 and 2.  The runner-up of each row is looked up again when
+          the convex problem around the last ones is solved; with ``rule="index"`` the
+          objective cannot rise from one such problem to the next, with ``"value"``, which is
+          the paper's rule, it may
+Cost      a round reads the data once, and again for each sweep in proportion to the rows that
+          still gain; k scores a row are the work, and W and alpha, (n + d) k numbers, the memory
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from optimargin.classwise import push_classes, scores
+from optimargin.loss import of_row
+from optimargin.multiclass import row_conjugate, row_loss, row_step, runner_up
+from optimargin.problem import Point, Points, Problem, Round, Solution, Start, Status, Stop, drive
+from optimargin.rows import GramRows, compiled, feature_rows, fetch
+from optimargin.solvers.dcd import WORTH, WORTH_KERNEL, Visit, passes, segments
+from optimargin.solvers.together import proximal_points, shares_of
+from optimargin.threads import shares, spread
+
+_LOOSE = 0.01  # gap at which the first runner-ups are looked up again
+_TIGHTER = 0.1  # of it, the next time
+_OUTER = 100  # most problems between two of which runner-ups change
+_SLOW = 0.7  # of the gap left by a round: the rest of the way is made together
+_LARGE = 2 * 10**7  # numbers in alpha beyond which there is no room for that
+_SMALL = 2_000  # numbers in alpha of a problem that is solved exactly in no time
+_EXACT = 1e-11  # the gap that counts as exact
+_TINY = 1e-8  # least squared norm of a row, relative to its ridge
+
+
+class State(NamedTuple):
+    """Everything that changes: the dual variables, the frozen runner-ups, and the models."""
+
+    alpha: np.ndarray
+    beta: np.ndarray
+    r: np.ndarray
+    M: np.ndarray
+    rows: Any
+
+
+@dataclass(frozen=True)
+class McODM:
+    """mcODM; ``seed`` decides the order of the rows, ``rule`` what of a runner-up is frozen."""
+
+    seed: int = 0
+    rule: str = "index"
+    name = "mcodm"
+
+    def solve(self, problem: Problem, start: Start, stop: Stop) -> Solution:
+        """A model whose last convex problem is solved, and whose runner-ups stay."""
+        began = time.perf_counter()
+        state, rng = _begin(problem, start), np.random.default_rng(self.seed)
+        goal = min(stop.tol, _EXACT) if state.alpha.size <= _SMALL else stop.tol
+        convex = problem.loss.a_min >= 0.0
+        tol = goal if convex else max(goal, _LOOSE)
+        history: list[Round] = []
+        rounds, before = 0, np.inf
+        for outer in range(_OUTER):
+            changed = _freeze(problem, state, self.rule)
+            passed = time.perf_counter() - began
+            found = drive(_points(problem, state, rng, rounds), _rest(stop, tol, passed), self.name)
+            history += [h._replace(time=h.time + passed) for h in found.history]
+            rounds = found.rounds
+            settled = not changed or abs(before - found.primal) <= goal * found.primal
+            if found.status not in (Status.CONVERGED, Status.PRECISION) or convex:
+                break
+            if outer and settled and tol <= goal:
+                break
+            before, tol = found.primal, max(goal, _TIGHTER * tol)
+        dual = np.column_stack([state.alpha, state.beta, state.r])
+        return replace(found, dual=dual, history=history, status=_honest(found, stop))
+
+
+def _rest(stop: Stop, tol: float, passed: float) -> Stop:
+    """What is left of the limits."""
+    left = None if stop.time_limit is None else max(stop.time_limit - passed, 0.0)
+    callback = stop.callback
+    if callback is None:
+        return stop._replace(tol=tol, time_limit=left)
+    return stop._replace(
+        tol=tol,
+        time_limit=left,
+        callback=lambda r, p: callback(r._replace(time=r.time + passed), p),
+    )
+
+
+def _honest(found: Solution, stop: Stop) -> Status:
+    """Converged is what the user asked for, even where we asked ourselves for more."""
+    return Status.CONVERGED if found.gap <= stop.tol else found.status
+
+
+def _begin(problem: Problem, start: Start) -> State:
+    n, k = problem.n, problem.classes
+    alpha, beta, r, M = np.zeros((n, k)), np.zeros(n), np.full(n, -1), np.zeros(n)
+    if start.dual is not None:
+        alpha[:], beta[:] = start.dual[:, :k], start.dual[:, k]
+        if problem.weight is not None:
+            alpha[problem.weight == 0.0], beta[problem.weight == 0.0] = 0.0, 0.0
+        r[:] = start.dual[:, k + 1]
+    if problem.gram is None:
+        rows: Any = feature_rows(problem.X, problem.bias, np.zeros((problem.d + 1, k)))
+    else:
+        gram = problem.gram
+        rows = GramRows(gram.kept, gram.slot, gram.bias**2, gram.shift, np.zeros((k, n)))
+    state = State(alpha, beta, r, M, rows)
+    if start.dual is not None:
+        share = shares_of(problem.y, r, alpha, beta)
+        for part, held in segments(problem, rows, np.flatnonzero(share.any(axis=1))):
+            _push_rows(held, share, part)
+    return state
+
+
+@compiled
+def _push_rows(rows, share, index):
+    for i in index:
+        push_classes(rows, i, share[i])
+
+
+def _freeze(problem: Problem, s: State, rule: str) -> bool:
+    """Look up the runner-ups; whether any of them is another than before."""
+    old, before = s.r.copy(), s.M.copy()
+    if problem.loss.a_min >= 0.0:
+        return False
+    found, value = np.empty(problem.n, dtype=np.int64), np.empty(problem.n)
+
+    def task(part: slice) -> None:
+        _runners(s.rows, problem.y, part.start, part.stop, problem.classes, found, value)
+
+    spread(task, shares(problem.n, 8), problem.threads)
+    if rule == "value":
+        s.M[:] = value
+        return not np.array_equal(before, value)
+    s.r[:] = found
+    moved = np.flatnonzero((old != found) & (s.beta > 0.0))
+    for part, rows in segments(problem, s.rows, moved):
+        _move_beta(rows, s.beta, old, found, problem.classes, part)
+    return not np.array_equal(old, found)
+
+
+@compiled
+def _runners(rows, y, first, last, k, found, value):
+    f = np.empty(k)
+    for i in range(first, last):
+        scores(rows, i, f)
+        found[i] = runner_up(f, y[i])
+        value[i] = f[found[i]]
+
+
+@compiled
+def _move_beta(rows, beta, old, new, k, index):
+    for i in index:
+        change = np.zeros(k)
+        if old[i] >= 0:
+            change[old[i]] -= beta[i]
+        change[new[i]] += beta[i]
+        push_classes(rows, i, change)
+
+
+# -- the convex problem, runner-ups fixed ---------------------------------------------------
+
+
+def _points(problem: Problem, s: State, rng: np.random.Generator, rounds: int) -> Points:
+    """A point at each look at all rows."""
+    ridge = problem.loss.ridge_lo if problem.weight is None else problem.losses.ridge_lo
+    q = np.maximum(problem.sqnorms, _TINY * np.minimum(ridge, 1e30))
+    gain = np.empty(problem.n)
+    worth = WORTH if problem.gram is None else WORTH_KERNEL
+    last = np.inf
+    while True:
+        point = _look(problem, s, q, gain, rounds)
+        if point is None:
+            return Status.INDEFINITE
+        yield point
+        rounds += 1
+        gap = point.primal - point.bound
+        slow, last = gap > _SLOW * last, gap
+        if slow and s.alpha.size <= _LARGE:
+            return (yield from _together(problem, s, rounds))
+
+        def visit(order: np.ndarray, least: float, point: Point = point) -> Visit:
+            total = 0.0
+            for part, rows in segments(problem, s.rows, order):
+                total += sweep(
+                    problem.loss, rows, problem.y, s.r, s.M, problem.weight, q, s.alpha, s.beta,
+                    part, least, gain,
+                )  # fmt: skip
+                if rows is not s.rows:
+                    yield point
+            return total
+
+        yield from passes(gain, worth, rng, visit)
+
+
+@compiled
+def sweep(loss, rows, y, r, M, weight, q, alpha, beta, order, least, gain):
+    """Visit the rows of ``order`` once and move those that gain more than ``least``."""
+    k = alpha.shape[1]
+    f, B, change = np.empty(k), np.empty(k), np.empty(k)
+    total = 0.0
+    for p in range(len(order)):
+        i = order[p]
+        fetch(rows, order[min(p + 2, len(order) - 1)])
+        own = of_row(loss, weight, i)
+        scores(rows, i, f)
+        gain[i], step = row_step(own, q[i], f, y[i], r[i], M[i], alpha[i], beta[i], B, change)
+        total += gain[i]
+        if gain[i] > least:
+            push_classes(rows, i, change)
+            beta[i] += step
+            change[y[i]] += step
+            if r[i] >= 0:
+                change[r[i]] -= step
+            for m in range(k):
+                alpha[i, m] += change[m]
+    return total
+
+
+@compiled
+def _certify(loss, rows, y, r, M, weight, q, alpha, beta, first, last, u, gain):
+    """Margins and gains of a range of rows; the sums of their losses, conjugates and gaps."""
+    k = alpha.shape[1]
+    f, B, change = np.empty(k), np.empty(k), np.empty(k)
+    total, gap, norm2 = 0.0, 0.0, 0.0
+    for i in range(first, last):
+        own = of_row(loss, weight, i)
+        scores(rows, i, f)
+        u[i] = f[y[i]] - f[runner_up(f, y[i])]
+        inner = -beta[i] * (f[y[i]] - f[r[i]] if r[i] >= 0 else f[y[i]])
+        for m in range(k):
+            inner += alpha[i, m] * f[m]
+        now = row_loss(own, f, y[i], r[i], M[i])
+        total += now
+        norm2 += inner
+        gap += now + row_conjugate(own, alpha[i, y[i]], beta[i], M[i]) + inner
+        gain[i], _ = row_step(own, q[i], f, y[i], r[i], M[i], alpha[i], beta[i], B, change)
+    return total, gap, norm2
+
+
+def _look(problem: Problem, s: State, q: np.ndarray, gain: np.ndarray, rounds: int) -> Point | None:
+    """The certificate of the dual variables, and every row's gain; None if not convex."""
+    u = np.empty(problem.n)
+
+    def task(part: slice) -> tuple[float, float, float]:
+        return _certify(
+            problem.loss, s.rows, problem.y, s.r, s.M, problem.weight, q, s.alpha, s.beta,
+            part.start, part.stop, u, gain,
+        )  # fmt: skip
+
+    found = spread(task, shares(problem.n, 8), problem.threads)
+    total, gap, norm2 = (sum(column) for column in zip(*found, strict=True))
+    primal = 0.5 * norm2 + total
+    if not norm2 >= -1e-6 * abs(primal):  # or not a number any more
+        return None
+    return Point(_coef(problem, s), None, u, primal, primal - gap, rounds)
+
+
+def _together(problem: Problem, s: State, rounds: int) -> Points:
+    """The rest of the way by steps that move all rows at once."""
+    for point, answer in proximal_points(problem, s.alpha, s.beta, s.r, s.M):
+        if not point.primal - point.bound >= -1e-6 * abs(point.primal):
+            return Status.INDEFINITE
+        s.alpha[:], s.beta[:] = answer.alpha, answer.beta
+        if problem.gram is None:
+            s.rows.w[:] = point.coef
+        else:
+            s.rows.f[:] = point.dual.T
+        yield point._replace(coef=_coef(problem, s), dual=None, rounds=rounds)
+        rounds += 1
+    return None
+
+
+def _coef(problem: Problem, s: State) -> np.ndarray:
+    """The models as they are handed out: one line a class."""
+    if problem.gram is None:
+        return s.rows.w.T.copy()
+    return shares_of(problem.y, s.r, s.alpha, s.beta).T.copy()
