@@ -80,11 +80,8 @@ def compare(
         found[method.name] = {"C": C, "seconds": elapsed, "accuracy": accuracy}
         calls[method.name] = call
         say(f"  {method.name}, C = {C:g}: {elapsed:.3g} s, {accuracy:.4f}")
-    # a program of its own unsettles whatever is timed right after it, so it comes last
-    programs = {name: calls.pop(name) for name in ("libodm",) if name in calls}
-    for turns in (calls, programs):
-        for name, times in side_by_side(turns, options.repeats).items():
-            found[name] |= {"seconds": times.best, "repeats": times.seconds}
+    for name, times in side_by_side(calls, options.repeats).items():
+        found[name] |= {"seconds": times.best, "repeats": times.seconds}
     return found
 
 

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+_SETTLE = 0.3  # seconds before each call: some libraries' threads spin for a while
+
 
 class Timed(NamedTuple):
     """The seconds of every repeat, and what the last one returned."""
@@ -32,11 +34,16 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def side_by_side(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, Timed]:
-    """Every call ``repeats`` times, taking turns, so that a slow spell of the machine hits all."""
+    """Every call ``repeats`` times, taking turns, so that a slow spell of the machine hits all.
+
+    A turn is two calls in a row: the first finds the memory as others left it.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     results: dict[str, Any] = {}
     for _ in range(repeats):
         for name, call in calls.items():
-            elapsed, results[name] = timed(call)
-            seconds[name].append(elapsed)
+            time.sleep(_SETTLE)
+            for _ in range(2):
+                elapsed, results[name] = timed(call)
+                seconds[name].append(elapsed)
     return {name: Timed(seconds[name], results[name]) for name in calls}
