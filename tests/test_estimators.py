@@ -137,9 +137,9 @@ def test_single_precision_is_not_copied_to_double():
     seen = []
 
     class Spy(LinearODMClassifier):
-        def _adopt(self, problems: list[Problem], solutions):
-            seen.append(problems[0].X)
-            super()._adopt(problems, solutions)
+        def _adopt(self, whole: Problem, machines):
+            seen.append(whole.X)
+            super()._adopt(whole, machines)
 
     Z = X.astype(np.float32)
     Spy().fit(Z, y)
@@ -149,10 +149,10 @@ def test_single_precision_is_not_copied_to_double():
 
 
 @both
-def test_many_classes_are_one_against_the_rest(model):
+def test_many_classes_may_be_one_against_the_rest(model):
     data, labels = load_iris(return_X_y=True)
     data = StandardScaler().fit_transform(data)
-    model = clone(model).set_params(lam=50.0, tol=1e-8).fit(data, labels)
+    model = clone(model).set_params(multi_class="ovr", lam=50.0, tol=1e-8).fit(data, labels)
     assert model.decision_function(data).shape == (150, 3)
     single = clone(model).fit(data, labels == 2)
     np.testing.assert_allclose(

@@ -242,7 +242,7 @@ def test_a_loaded_estimator_scores_to_the_last_bit(
     rows: Any, tmp_path: Path, estimator: Any, classes: int, order: Any, dtype: str
 ) -> None:
     X, y = np.asarray(rows[0], dtype=dtype, order=order), rows[1] % classes
-    fitted = clone(estimator).fit(X, y)
+    fitted = clone(estimator).set_params(random_state=0).fit(X, y)
     fitted.save(tmp_path / "model")
     loaded = saved.load(tmp_path / "model")
     assert np.array_equal(loaded.decision_function(X), fitted.decision_function(X))

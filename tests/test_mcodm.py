@@ -1,5 +1,7 @@
 """mcODM: the step of a row, the solver, and what the classifiers make of it."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -170,9 +172,7 @@ def test_a_large_lam_is_solved_too(lam):
 def test_the_objective_never_rises_from_one_problem_to_the_next():
     for lam in (10.0, 1e3):
         history = solve(pose(lam, 1.0, 0.1), 1e-9).history
-        ends = [
-            a.objective for a, b in zip(history, history[1:], strict=False) if b.round <= a.round
-        ]
+        ends = [a.objective for a, b in pairwise(history) if b.round <= a.round]
         assert len(ends) > 2
         assert (np.diff(ends[1:]) <= 1e-6 * ends[1]).all()
 

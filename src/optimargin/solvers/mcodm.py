@@ -66,9 +66,11 @@ class McODM:
         history: list[Round] = []
         rounds, before = 0, np.inf
         for outer in range(_OUTER):
-            changed = _freeze(problem, state, self.rule)
+            # The first problem knows no upper side: it is convex, so all starts lead to the same.
+            now = problem if outer or start.dual is not None else without_upper(problem)
+            changed = _freeze(now, state, self.rule)
             passed = time.perf_counter() - began
-            found = drive(_points(problem, state, rng, rounds), _rest(stop, tol, passed), self.name)
+            found = drive(_points(now, state, rng, rounds), _rest(stop, tol, passed), self.name)
             history += [h._replace(time=h.time + passed) for h in found.history]
             rounds = found.rounds
             settled = not changed or abs(before - found.primal) <= goal * found.primal
@@ -79,6 +81,11 @@ class McODM:
             before, tol = found.primal, max(goal, _TIGHTER * tol)
         dual = np.column_stack([state.alpha, state.beta, state.r])
         return replace(found, dual=dual, history=history, status=_honest(found, stop))
+
+
+def without_upper(problem: Problem) -> Problem:
+    """The problem in which no margin is too large."""
+    return replace(problem, loss=problem.loss._replace(a_min=0.0))
 
 
 def _rest(stop: Stop, tol: float, passed: float) -> Stop:
@@ -273,7 +280,7 @@ def _together(problem: Problem, s: State, rounds: int) -> Points:
         if problem.gram is None:
             s.rows.w[:] = point.coef
         else:
-            s.rows.f[:] = point.dual.T
+            s.rows.f[:] = answer.F.T
         yield point._replace(coef=_coef(problem, s), dual=None, rounds=rounds)
         rounds += 1
     return None

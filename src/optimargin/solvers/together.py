@@ -44,6 +44,7 @@ class Answer(NamedTuple):
     beta: np.ndarray
     share: np.ndarray
     least: float
+    F: np.ndarray  # the scores of all rows under that share
 
 
 def proximal_points(
@@ -51,7 +52,7 @@ def proximal_points(
 ) -> Iterator[tuple[Point, Answer]]:
     """Better and better points from a dual point on, until none is better any more.
 
-    A point's ``coef`` is its vector in the space, and its ``dual`` the scores of all rows.
+    A point's ``coef`` is its vector in the space.
     """
     space = make_space(problem)
     norm = float(problem.sqnorms.mean()) or 1.0
@@ -65,7 +66,8 @@ def proximal_points(
             here = _answer(problem, tau, F, r, M, alpha0, beta0)
             g = v - space.lift(here.share)
             Fg = space.scores(g)
-            point = _point(problem, r, M, here, v - g, F - Fg)
+            here = here._replace(F=F - Fg)
+            point = _point(problem, r, M, here, v - g)
             idle = 0 if point.primal - point.bound < 0.7 * best else idle + 1
             best = min(best, point.primal - point.bound)
             if idle > _IDLE:
@@ -169,7 +171,7 @@ def _answer(
     alpha, beta = np.empty_like(alpha0), np.empty_like(beta0)
     y, weight = problem.y, problem.weight
     least = _prox(problem.loss, weight, tau, F, y, r, M, alpha0, beta0, alpha, beta)
-    return Answer(alpha, beta, shares_of(y, r, alpha, beta), least)
+    return Answer(alpha, beta, shares_of(y, r, alpha, beta), least, F)
 
 
 @compiled
@@ -202,16 +204,15 @@ def _values(loss, weight, F, y, r, M, alpha, beta, u):
     return losses, conjugates
 
 
-def _point(
-    problem: Problem, r: np.ndarray, M: np.ndarray, here: Answer, v: np.ndarray, F: np.ndarray
-) -> Point:
-    """The certificate of a dual point whose models have the scores F."""
+def _point(problem: Problem, r: np.ndarray, M: np.ndarray, here: Answer, v: np.ndarray) -> Point:
+    """The certificate of a dual point."""
+    F = here.F
     u, norm2 = np.empty(problem.n), float((here.share * F).sum())
     losses, conjugates = _values(
         problem.loss, problem.weight, F, problem.y, r, M, here.alpha, here.beta, u
     )
     primal, bound = 0.5 * norm2 + losses, -0.5 * norm2 - conjugates
-    return Point(v, F, u, primal, bound, 0)
+    return Point(v, None, u, primal, bound, 0)
 
 
 def _direction(
@@ -226,8 +227,8 @@ def _direction(
     """The Newton step p against the gradient g, and the scores of p."""
     known = (problem.loss, problem.weight, tau, problem.y, r, here.alpha, here.beta)
     n, k = here.alpha.shape
-    dense = isinstance(space, FeatureSpace) and not sp.issparse(space.X)
-    if dense and g.size <= _DIRECT and n * k * k <= _DENSE:
+    small = g.size <= _DIRECT and n * k * k <= _DENSE
+    if small and isinstance(space, FeatureSpace) and not sp.issparse(space.X):
         p = _factored(space, known, g)
         return p, space.scores(p)
     J = np.empty_like(here.alpha)
@@ -257,12 +258,12 @@ def _factored(space: FeatureSpace, known: tuple[Any, ...], g: np.ndarray) -> np.
     J = np.zeros((k, k, len(space.X)))
     _jacobians(*known, J)
     Z = np.column_stack([space.X, np.full(len(space.X), space.bias)])
-    H = np.empty((k, d, k, d))
+    H = np.empty((k * d, k * d))
     for m in range(k):
         for j in range(m + 1):
             rows = np.flatnonzero(J[m, j])
-            H[m, :, j, :] = (Z[rows] * J[m, j, rows, None]).T @ Z[rows]
-    H = H.reshape(k * d, k * d)
+            block = (Z[rows] * J[m, j, rows, None]).T @ Z[rows]
+            H[m * d : (m + 1) * d, j * d : (j + 1) * d] = block
     H[np.diag_indices(k * d)] += 1.0
     factor = scipy.linalg.cho_factor(H, lower=True, overwrite_a=True, check_finite=False)
     return scipy.linalg.cho_solve(factor, -g.T.ravel(), check_finite=False).reshape(k, d).T
