@@ -139,6 +139,9 @@ def train(  # noqa: PLR0913, one parameter for each option
             rich_help_panel="Machine",
         ),
     ] = None,
+    multi_class: Annotated[
+        str | None, _machine("More than two classes: mcodm, mcodm-paper, ovr or ovo.")
+    ] = None,
     solver: Annotated[str | None, _solver("auto, dcd, newton; svrg if linear.")] = None,
     tol: Annotated[float | None, _solver("Relative duality gap to reach.")] = None,
     max_iter: Annotated[int | None, _solver("Most rounds.")] = None,
@@ -172,6 +175,7 @@ def train(  # noqa: PLR0913, one parameter for each option
         "lam": lam,
         "mu": mu,
         "theta": theta,
+        "multi_class": multi_class,
         "solver": solver,
         "fit_intercept": intercept,
         "class_weight": "balanced" if balanced else None,

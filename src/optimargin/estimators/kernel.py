@@ -54,6 +54,15 @@ class ODMClassifier(MarginClassifier):
         Constant in poly and sigmoid.
     solver : {"auto", "dcd", "newton"}, default="auto"
         Dual coordinate descent or Newton; ``solver_`` tells what "auto" chose.
+    multi_class : {"mcodm", "mcodm-paper", "ovr", "ovo"}, default="mcodm"
+        What more than two classes become.
+
+        - "mcodm": one machine, whose margins are the own score minus the runner-up's.
+          With mu > 0 its objective is not convex: a series of convex problems leads to a
+          point that none of them improves, and the certificate is that of the last.
+        - "mcodm-paper": the same with the outer loop of the mcODM paper, a heuristic.
+        - "ovr": every class against the rest.
+        - "ovo": every class against every other, one vote each.
     fit_intercept : bool, default=False
         Whether to add a constant feature of value 1, penalised as the others are.  The
         machines of the papers have none; linear and poly kernels on data that is not

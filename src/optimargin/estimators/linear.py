@@ -41,6 +41,15 @@ class LinearODMClassifier(MarginClassifier):
     solver : {"auto", "dcd", "newton", "svrg"}, default="auto"
         Dual coordinate descent, Newton, or variance-reduced stochastic gradients;
         ``solver_`` tells what "auto" chose.
+    multi_class : {"mcodm", "mcodm-paper", "ovr", "ovo"}, default="mcodm"
+        What more than two classes become.
+
+        - "mcodm": one machine, whose margins are the own score minus the runner-up's.
+          With mu > 0 its objective is not convex: a series of convex problems leads to a
+          point that none of them improves, and the certificate is that of the last.
+        - "mcodm-paper": the same with the outer loop of the mcODM paper, a heuristic.
+        - "ovr": every class against the rest.
+        - "ovo": every class against every other, one vote each.
     fit_intercept : bool, default=True
         Whether to add a constant feature.
     class_weight : dict or "balanced", optional

@@ -176,6 +176,21 @@ def _move_beta(rows, beta, old, new, k, index):
 # -- the convex problem, runner-ups fixed ---------------------------------------------------
 
 
+def first_sweeps(problem: Problem, start: Start, count: int) -> float:
+    """Mean seconds of the first sweeps over all rows, to compare epochs with others'."""
+    s, seconds, gain = _begin(problem, start), 0.0, np.empty(problem.n)
+    for seed in range(count):
+        _freeze(problem, s, "index")
+        order = np.random.default_rng(seed).permutation(problem.n)
+        began = time.perf_counter()
+        sweep(
+            problem.loss, s.rows, problem.y, s.r, s.M, problem.weight, problem.sqnorms, s.alpha,
+            s.beta, order, 0.0, gain,
+        )  # fmt: skip
+        seconds += time.perf_counter() - began
+    return seconds / count
+
+
 def _points(problem: Problem, s: State, rng: np.random.Generator, rounds: int) -> Points:
     """A point at each look at all rows."""
     ridge = problem.loss.ridge_lo if problem.weight is None else problem.losses.ridge_lo
