@@ -34,7 +34,7 @@ _OUTER = 100  # most problems between two of which runner-ups change
 _SLOW = 0.7  # of the gap left by a round: the rest of the way is made together
 _LARGE = 2 * 10**7  # numbers in alpha beyond which there is no room for that
 _SMALL = 2_000  # numbers in alpha of a problem that is solved exactly in no time
-_EXACT = 1e-11  # the gap that counts as exact
+_PATIENT = 150  # rounds that may be spent on that
 _TINY = 1e-8  # least squared norm of a row, relative to its ridge
 
 
@@ -60,25 +60,27 @@ class McODM:
         """A model whose last convex problem is solved, and whose runner-ups stay."""
         began = time.perf_counter()
         state, rng = _begin(problem, start), np.random.default_rng(self.seed)
-        goal = min(stop.tol, _EXACT) if state.alpha.size <= _SMALL else stop.tol
-        convex = problem.loss.a_min >= 0.0
-        tol = goal if convex else max(goal, _LOOSE)
+        convex, small = problem.loss.a_min >= 0.0, state.alpha.size <= _SMALL
         history: list[Round] = []
-        rounds, before = 0, np.inf
+        rounds, before, tol = 0, np.inf, stop.tol if convex else max(stop.tol, _LOOSE)
         for outer in range(_OUTER):
+            exact = small and rounds < _PATIENT
+            goal, most = (0.0, _PATIENT) if exact else (stop.tol, stop.max_iter)
             # The first problem knows no upper side: it is convex, so all starts lead to the same.
             now = problem if outer or start.dual is not None else without_upper(problem)
             changed = _freeze(now, state, self.rule)
             passed = time.perf_counter() - began
-            found = drive(_points(now, state, rng, rounds), _rest(stop, tol, passed), self.name)
+            limits = _rest(stop, goal if exact else tol, passed, min(most, stop.max_iter))
+            found = drive(_points(now, state, rng, rounds), limits, self.name)
             history += [h._replace(time=h.time + passed) for h in found.history]
             rounds = found.rounds
             settled = not changed or abs(before - found.primal) <= goal * found.primal
-            if found.status not in (Status.CONVERGED, Status.PRECISION) or convex:
+            impatient = exact and found.status is Status.MAX_ITER and rounds < stop.max_iter
+            if not impatient and found.status not in (Status.CONVERGED, Status.PRECISION):
                 break
-            if outer and settled and tol <= goal:
+            if (convex and not impatient) or (outer and settled and (exact or tol <= goal)):
                 break
-            before, tol = found.primal, max(goal, _TIGHTER * tol)
+            before, tol = found.primal, max(stop.tol, _TIGHTER * tol)
         dual = np.column_stack([state.alpha, state.beta, state.r])
         return replace(found, dual=dual, history=history, status=_honest(found, stop))
 
@@ -88,10 +90,10 @@ def without_upper(problem: Problem) -> Problem:
     return replace(problem, loss=problem.loss._replace(a_min=0.0))
 
 
-def _rest(stop: Stop, tol: float, passed: float) -> Stop:
+def _rest(stop: Stop, tol: float, passed: float, most: int) -> Stop:
     """What is left of the limits."""
     left = None if stop.time_limit is None else max(stop.time_limit - passed, 0.0)
-    callback = stop.callback
+    stop, callback = stop._replace(max_iter=most), stop.callback
     if callback is None:
         return stop._replace(tol=tol, time_limit=left)
     return stop._replace(
