@@ -25,14 +25,13 @@ from optimargin.multiclass import row_conjugate, row_loss, row_step, runner_up
 from optimargin.problem import Point, Points, Problem, Round, Solution, Start, Status, Stop, drive
 from optimargin.rows import GramRows, compiled, feature_rows, fetch
 from optimargin.solvers.dcd import WORTH, WORTH_KERNEL, Visit, passes, segments
-from optimargin.solvers.together import proximal_points, shares_of
+from optimargin.solvers.together import is_affordable, proximal_points, shares_of
 from optimargin.threads import shares, spread
 
 _LOOSE = 0.01  # gap at which the first runner-ups are looked up again
 _TIGHTER = 0.1  # of it, the next time
 _OUTER = 100  # most problems between two of which runner-ups change
 _SLOW = 0.7  # of the gap left by a round: the rest of the way is made together
-_LARGE = 2 * 10**7  # numbers in alpha beyond which there is no room for that
 _SMALL = 2_000  # numbers in alpha of a problem that is solved exactly in no time
 _PATIENT = 150  # rounds that may be spent on that
 _TINY = 1e-8  # least squared norm of a row, relative to its ridge
@@ -208,7 +207,7 @@ def _points(problem: Problem, s: State, rng: np.random.Generator, rounds: int) -
         rounds += 1
         gap = point.primal - point.bound
         slow, last = gap > _SLOW * last, gap
-        if slow and s.alpha.size <= _LARGE:
+        if slow and is_affordable(problem):
             return (yield from _together(problem, s, rounds))
 
         def visit(order: np.ndarray, least: float, point: Point = point) -> Visit:

@@ -33,6 +33,7 @@ _NEWTON = 30  # most Newton steps for one tau
 _SOLVED = 0.01  # of the pull towards alpha_0: gradient at which the next tau is due
 _IDLE = 25  # steps without a better certificate after which there is none to be had
 _DIRECT = 1500  # numbers in all models up to which the Hessian is factored
+_APPLY = 10**8  # products in one conjugate-gradient step that is worth it
 _DENSE = 5 * 10**7  # numbers in an array that may be made for that
 _CG = 250  # most conjugate-gradient steps of one Newton step
 
@@ -150,6 +151,18 @@ def make_space(problem: Problem) -> FeatureSpace | KernelSpace:
     return FeatureSpace(X.astype(np.float64, copy=False), problem.bias)
 
 
+def is_affordable(problem: Problem) -> bool:
+    """Whether steps that move all rows at once cost less than many rounds row by row."""
+    n, d, k = problem.n, problem.d, problem.classes
+    if problem.gram is not None:
+        return n * n * k <= _APPLY
+    return _is_direct(n, (d + 1) * k, k) or n * d * k <= _APPLY
+
+
+def _is_direct(n: int, size: int, k: int) -> bool:
+    return size <= _DIRECT and n * k * k <= _DENSE
+
+
 def shares_of(y: np.ndarray, r: np.ndarray, alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
     """What each row adds to the models: alpha - beta e_y + beta e_r."""
     share, everyone = alpha.copy(), np.arange(len(y))
@@ -227,8 +240,7 @@ def _direction(
     """The Newton step p against the gradient g, and the scores of p."""
     known = (problem.loss, problem.weight, tau, problem.y, r, here.alpha, here.beta)
     n, k = here.alpha.shape
-    small = g.size <= _DIRECT and n * k * k <= _DENSE
-    if small and isinstance(space, FeatureSpace) and not sp.issparse(space.X):
+    if _is_direct(n, g.size, k) and isinstance(space, FeatureSpace) and not sp.issparse(space.X):
         p = _factored(space, known, g)
         return p, space.scores(p)
     J = np.empty_like(here.alpha)
