@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from optimargin.bounds import MeanProducts as MeanProducts
+from optimargin.bounds import ldm_loo_bound as ldm_loo_bound
 from optimargin.bounds import loo_bound as loo_bound
 from optimargin.bounds import rademacher_bound as rademacher_bound
 from optimargin.bounds import with_weights

@@ -56,12 +56,10 @@ def solve(name: str, problem: Problem, start: Start, stop: Stop, seed: int) -> S
 
 def choose(name: str, problem: Problem, seed: int) -> Solver:
     """The solver of that name; ``"auto"`` weighs shape, sparsity and conditioning."""
-    if problem.lam1 or problem.lam2:
+    if problem.lam1 or problem.lam2 or not is_smooth(problem.loss):
         if name == "auto":
             name = "dcd" if _can_be_whitened(problem) else "svrg"
         return LDM(seed) if name == "dcd" else LDMSVRG(seed)
-    if not is_smooth(problem.loss):
-        return LDMSVRG(seed) if name == "svrg" else DCD(seed)
     if problem.gram is not None:
         if name == "auto":
             small = problem.n <= _SMALL

@@ -2,7 +2,8 @@
 
 Problem   min_w 1/2 |w|^2 + lam1 var(u) - lam2 mean(u) + sum_i s_i hinge(u_i)
 Update    that of coordinate descent, on rows whitened by the variance (`whiten`) and with
-          a constant pull of the mean on each variable (Problem.pull)
+          a constant pull of the mean on each variable (Problem.pull); few rows are solved
+          to the last digit (`active_set`)
 Source    odm.txt, section 4.1.1 and Algorithm 1; math.md section 2
 Cost      a kernel machine factors an n x n matrix once, a linear one a d x d matrix; then
           rounds of coordinate descent, and going back costs no more than a look
@@ -15,7 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimargin.problem import Point, Points, Problem, Start, Status
+from optimargin.solvers.active_set import ActiveSet
 from optimargin.solvers.dcd import DCD
+
+_SMALL = 500  # rows whose machine is solved to the last digit in no time
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,8 @@ class LDM:
             yield _nothing(problem)
             return Status.INDEFINITE
         dual = None if start.dual is None else start.dual[problem.kept]
-        points = DCD(self.seed).points(rows, Start(dual=dual))
+        inner = ActiveSet(self.seed) if rows.n <= _SMALL else DCD(self.seed)
+        points = inner.points(rows, Start(dual=dual))
         while True:
             try:
                 point = next(points)
