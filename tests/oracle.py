@@ -57,3 +57,39 @@ def features_of(K):
     """Explicit features with K = F F'."""
     values, vectors = np.linalg.eigh(K)
     return vectors * np.sqrt(np.maximum(values, 0))
+
+
+def ldm_primal(X, y, w, lam1, lam2, C, weight=None):
+    """The objective of the LDM for explicit features, the weights as repetitions."""
+    weight = np.ones(len(y)) if weight is None else weight
+    u = y * (X @ w)
+    mean = np.average(u, weights=weight)
+    variance = np.average((u - mean) ** 2, weights=weight)
+    hinges = np.average(np.maximum(1 - u, 0), weights=weight)
+    return 0.5 * w @ w + lam1 * variance - lam2 * mean + C * hinges
+
+
+def ldm_minimise(X, y, lam1, lam2, C, weight=None):
+    """Its minimiser, by a general method with one slack a row for the kink of the hinge."""
+    n, d = X.shape
+    p = (np.ones(n) if weight is None else weight) / (n if weight is None else weight.sum())
+    Z = y[:, None] * X
+    centred = Z - p @ Z
+    M = np.eye(d) + 2 * lam1 * centred.T @ (p[:, None] * centred)
+
+    def objective(v):
+        w, slack = v[:d], v[d:]
+        value = 0.5 * w @ M @ w - lam2 * p @ Z @ w + C * p @ slack
+        return value, np.r_[M @ w - lam2 * p @ Z, C * p]
+
+    rows = np.c_[Z, np.eye(n)]
+    found = minimize(
+        objective,
+        np.r_[np.zeros(d), np.ones(n)],
+        jac=True,
+        method="SLSQP",
+        bounds=[(None, None)] * d + [(0, None)] * n,
+        constraints={"type": "ineq", "fun": lambda v: rows @ v - 1, "jac": lambda v: rows},
+        options={"maxiter": 500, "ftol": 1e-13},
+    )
+    return found.x[:d]

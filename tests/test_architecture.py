@@ -10,9 +10,10 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "optimargin"
 LAYERS = [
     {"loss", "memory", "threads", "datafile"},
-    {"rows"},
+    {"rows", "bounds"},
     {"kernels", "blend", "linesearch", "classwise", "multiclass"},
     {"gram"},
+    {"whiten"},
     {"problem", "landmarks", "margins"},
     {"classes"},
     {"solvers"},

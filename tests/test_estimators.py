@@ -19,7 +19,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from optimargin import LinearODMClassifier, ODMClassifier
+from optimargin import (
+    LDMClassifier,
+    LinearLDMClassifier,
+    LinearODMClassifier,
+    ODMClassifier,
+)
 
 X, y = load_breast_cancer(return_X_y=True)
 X = StandardScaler().fit_transform(X)
@@ -29,7 +34,9 @@ both = pytest.mark.parametrize("model", BOTH, ids=lambda m: type(m).__name__)
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([LinearODMClassifier(), ODMClassifier()])
+@parametrize_with_checks(
+    [LinearODMClassifier(), ODMClassifier(), LDMClassifier(), LinearLDMClassifier()]
+)
 def test_scikit_learn_has_no_complaints(estimator, check):
     check(estimator)
 

@@ -9,14 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from optimargin import margins as margins
-    from optimargin.estimators import LinearODMClassifier, ODMClassifier
+    from optimargin.estimators import (
+        LDMClassifier,
+        LinearLDMClassifier,
+        LinearODMClassifier,
+        ODMClassifier,
+    )
     from optimargin.estimators.saved import load, save
-    from optimargin.margins import MarginStatistics, loo_bound, margin_statistics
+    from optimargin.margins import (
+        MarginStatistics,
+        loo_bound,
+        margin_statistics,
+        rademacher_bound,
+    )
     from optimargin.plots import MarginDistributionDisplay
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "LDMClassifier": "optimargin.estimators",
+    "LinearLDMClassifier": "optimargin.estimators",
     "LinearODMClassifier": "optimargin.estimators",
     "MarginDistributionDisplay": "optimargin.plots",
     "MarginStatistics": "optimargin.margins",
@@ -25,10 +37,13 @@ _HOME = {
     "loo_bound": "optimargin.margins",
     "margin_statistics": "optimargin.margins",
     "margins": "optimargin.margins",
+    "rademacher_bound": "optimargin.margins",
     "save": "optimargin.estimators.saved",
 }
 
 __all__ = [
+    "LDMClassifier",
+    "LinearLDMClassifier",
     "LinearODMClassifier",
     "MarginDistributionDisplay",
     "MarginStatistics",
@@ -37,6 +52,7 @@ __all__ = [
     "loo_bound",
     "margin_statistics",
     "margins",
+    "rademacher_bound",
     "save",
 ]
 

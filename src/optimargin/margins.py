@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optimargin.loss import Loss
-
-_AT_BOUND = 1.0 - 1e-9  # of a_max: solvers stop this close to a bound they mean to reach
+from optimargin.bounds import MeanProducts as MeanProducts
+from optimargin.bounds import ldm_loo_bound as ldm_loo_bound
+from optimargin.bounds import loo_bound as loo_bound
+from optimargin.bounds import rademacher_bound as rademacher_bound
+from optimargin.bounds import with_weights
 
 
 class MarginStatistics(NamedTuple):
@@ -156,7 +158,7 @@ def cumulative(margins: Any, sample_weight: Any = None) -> tuple[np.ndarray, np.
     steps, shares : ndarrays of the same length
         The distinct margins in rising order; shares rise to exactly 1.
     """
-    u, weight = _weighted(margins, sample_weight)
+    u, weight = with_weights(margins, sample_weight)
     steps, place = np.unique(u, return_inverse=True)
     total = np.cumsum(np.bincount(place, weights=weight))
     return steps, total / total[-1]
@@ -176,7 +178,7 @@ def margin_statistics(margins: Any, sample_weight: Any = None) -> MarginStatisti
     -------
     MarginStatistics
     """
-    u, weight = _weighted(margins, sample_weight)
+    u, weight = with_weights(margins, sample_weight)
     mean = float(np.average(u, weights=weight))
     variance = float(np.average((u - mean) ** 2, weights=weight))
     error = float(np.average(u < 0.0, weights=weight))
@@ -184,67 +186,6 @@ def margin_statistics(margins: Any, sample_weight: Any = None) -> MarginStatisti
     first, median, third = steps[np.searchsorted(shares, [0.25, 0.5, 0.75])].tolist()
     low, high = float(steps[0]), float(steps[-1])
     return MarginStatistics(mean, variance, low, first, median, third, high, error)
-
-
-def loo_bound(
-    loss: Loss, dual: Any, diag: Any, weight: Any = None, *, rule: str = "count"
-) -> float:
-    """Upper bound of the leave-one-out error of a binary machine, from one fit.
-
-    The bound counts the rows whose own push a_i K_ii makes up their whole margin:
-
-        leave-one-out error <= share of rows with a_i > 0 and a_i K_ii >= u_i
-
-    Let w' be the machine without row i, and u_i' its margin there.  The objective
-    without the row is strongly convex, has the gradient 0 at w' and a_i y_i phi(x_i) at
-    w, so a_i (u_i - u_i') >= |w - w'|^2 >= (u_i - u_i')^2 / K_ii, and u_i' is at least
-    u_i - max(a_i, 0) K_ii.  Rows with a_i <= 0 are right and stay so.
-
-    Parameters
-    ----------
-    loss : Loss
-        Loss of a row of weight 1.
-    dual : array-like of shape (n,)
-        Signed dual variables a at the optimum.
-    diag : array-like of shape (n,)
-        K_ii, the square of the constant feature included.
-    weight : array-like of shape (n,), default=None
-        Weights of the fit, as repetitions: one copy of a row of weight 2 is left out
-        and the other stays.  To leave out whole rows, each counted once, pass
-        ``scaled(loss, weight)`` as the loss and no weight here.
-    rule : {"count", "paper"}, default="count"
-        "count" is the bound above, never more than 1.  "paper" is theorem 3 of
-        odm.txt, kept for reproduction: a larger number on most data, which may exceed 1,
-        but no bound where rows with small a_i < 0 abound, each of which takes theta off:
-
-            sum_{a_i>0} (a_i (K_ii + ridge_lo) + theta)
-                + sum_{a_i<0} (|a_i| (K_ii + ridge_hi) - theta), divided by n
-
-    Returns
-    -------
-    float
-        The bound, as a share of the rows.
-
-    Notes
-    -----
-    Leaving a row out keeps the loss of the others, that is c = lam / (n (1-theta)^2)
-    stays that of all n rows: a refit by hand needs lam (n - 1) / n.
-    """
-    a, weight = _weighted(dual, weight, "dual", keep_zero=True)
-    diag = np.asarray(diag, dtype=np.float64)
-    if diag.shape != a.shape:
-        raise ValueError(f"diag has shape {diag.shape}, but dual has {a.shape}.")
-    a = a / np.where(weight > 0.0, weight, 1.0)  # the share of one copy
-    below = a * (diag + loss.ridge_lo)  # >= lo where a K_ii >= u, since u = lo - ridge_lo a
-    if rule == "count":
-        # At a_max (hinge) the margin may be anything below lo: such a row is at risk.
-        risk = (a > 0.0) & ((below >= loss.lo) | (a >= loss.a_max * _AT_BOUND))
-        return float(np.average(risk, weights=weight))
-    if rule == "paper":
-        above = -a * (diag + loss.ridge_hi)
-        term = (a > 0.0) * (below + 1.0 - loss.lo) + (a < 0.0) * (above + 1.0 - loss.hi)
-        return float(np.average(term, weights=weight))
-    raise ValueError(f"rule must be 'count' or 'paper', not {rule!r}.")
 
 
 def final_estimator(estimator: Any) -> Any:
@@ -292,32 +233,13 @@ def _norm(final: Any) -> float:
 
 
 def _positive_mean(u: np.ndarray, sample_weight: Any) -> float:
-    kept, weight = _weighted(u, sample_weight)
+    kept, weight = with_weights(u, sample_weight)
     mean = float(np.average(kept, weights=weight))
     if mean <= 0.0:
         raise ValueError(
             f"scale='mean' needs a positive mean margin, and these rows have {mean:.3g}."
         )
     return mean
-
-
-def _weighted(
-    values: Any, sample_weight: Any, name: str = "margins", keep_zero: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
-    """Values and weights of the same length, rows of weight zero left out by default."""
-    values = np.asarray(values, dtype=np.float64)
-    if values.ndim != 1 or not len(values):
-        raise ValueError(f"{name} must be a non-empty vector, not of shape {values.shape}.")
-    if sample_weight is None:
-        return values, np.ones(len(values))
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != values.shape:
-        raise ValueError(f"sample_weight has shape {weight.shape}, but {name} {values.shape}.")
-    if not np.isfinite(weight).all() or (weight < 0.0).any() or not weight.any():
-        raise ValueError("sample_weight must be finite, non-negative and not all zero.")
-    if keep_zero:
-        return values, weight
-    return values[weight > 0.0], weight[weight > 0.0]
 
 
 class _CallableModule(ModuleType):

@@ -13,6 +13,11 @@ Two cases of it need no extra work and no subtraction of large numbers:
 
     w = w(a) as in coordinate descent:  P - D = sum_i loss_i(u_i) + psi_i(a_i) + a_i u_i
     a = -slope at the margins of w:     P - D = |w - w(a)|^2 / 2 = |grad P(w)|^2 / 2
+
+The preliminary machine of the ODM paper, the LDM, adds the first two moments of the margins,
+lam1 var(u) - lam2 mean(u), over rows of shares p_i.  The mean pulls every dual variable by
+the constant lam2 p_i, so w(a) = sum_i (a_i + lam2 p_i) y_i phi(x_i), and both identities
+stay (with <= in the second); the variance is taken into the features: see `whiten`.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ import numpy as np
 from optimargin.gram import Gram, convex
 from optimargin.loss import Loss, scaled, steepest
 from optimargin.rows import sqnorms
+from optimargin.whiten import whitened_features, whitened_gram
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,8 @@ class Problem:
     classes: int = 2
     threads: int = 1
     limit: float = np.inf  # bytes that a linear machine may spend on a Hessian
+    lam1: float = 0.0  # weight of the variance of the margins
+    lam2: float = 0.0  # weight of their mean
 
     @property
     def n(self) -> int:
@@ -65,6 +73,41 @@ class Problem:
     def losses(self) -> Loss:
         """The loss of each row, for whole arrays."""
         return self.loss if self.weight is None else scaled(self.loss, self.weight)
+
+    @property
+    def shares(self) -> np.ndarray:
+        """What each row counts in the mean and the variance of the margins; their sum is 1."""
+        if self.weight is None:
+            return np.full(self.n, 1.0 / self.n)
+        return self.weight / self.weight.sum()
+
+    @property
+    def pull(self) -> Any:
+        """What the mean of the margins adds to each dual variable; 0 without one."""
+        return self.lam2 * self.shares if self.lam2 else 0.0
+
+    @property
+    def kept(self) -> Any:
+        """Rows of the whitened problem among those of this one: those with a weight."""
+        if self.weight is None or self.gram is None or not self.lam1:
+            return slice(None)
+        return np.flatnonzero(self.weight)
+
+    @cached_property
+    def whitened(self) -> Problem:
+        """The same machine on features in which the variance of the margins costs nothing.
+
+        Margins, dual variables and both objectives are the same; the model is not.
+        """
+        if not self.lam1:
+            return self
+        kept, y, p = self.kept, self.y[self.kept], self.shares[self.kept]
+        weight = None if self.weight is None else self.weight[kept]
+        if self.gram is not None:
+            gram = whitened_gram(self.gram, np.arange(self.n)[kept], y, self.lam1 * p)
+            return replace(self, y=y, weight=weight, gram=gram, bias=0.0, lam1=0.0)
+        Z = whitened_features(self.X, self.bias, y, self.lam1 * p)
+        return replace(self, X=Z, bias=0.0, lam1=0.0)
 
     @cached_property
     def sqnorms(self) -> np.ndarray:

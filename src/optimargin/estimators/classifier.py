@@ -29,7 +29,7 @@ from optimargin.estimators.progress import (
     watching,
     with_callbacks,
 )
-from optimargin.loss import dual_of, odm, of_row
+from optimargin.loss import Loss, dual_of, odm, of_row
 from optimargin.margins import loo_bound
 from optimargin.problem import Problem, Solution, Start, Status, Stop
 from optimargin.solvers.choose import solve
@@ -107,13 +107,17 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self._continuing = self._start(classes, X)
         self.classes_ = classes
         total = float(len(y) if counted is None else counted.sum())
-        self.lam_ = total * (1.0 - self.theta) ** 2 if self.lam == "scale" else float(self.lam)
-        loss = odm(self.lam_, self.mu, self.theta, total)
+        loss = self._loss(total)
         threads = effective_n_jobs(-1 if self.n_jobs is None else self.n_jobs)
         with blas_threads(1):  # ours are enough, and do not wait for each other
             data = self._data(X, counted, threads)
         whole = Problem(X, code, weight, loss, classes=len(classes), threads=threads, **data)
         return whole, y
+
+    def _loss(self, total: float) -> Loss:
+        """The loss of a row of weight 1 among rows of this total weight."""
+        self.lam_ = total * (1.0 - self.theta) ** 2 if self.lam == "scale" else float(self.lam)
+        return odm(self.lam_, self.mu, self.theta, total)
 
     def _check_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         X, y = validate_data(
@@ -153,7 +157,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             def one(maker: Part, start: Start) -> Machine:
                 problem = maker(whole).narrowed()
                 solution = solve(self._solver(), problem, start, stop, seed)
-                return Machine(solution, _loo(problem, solution))
+                return Machine(solution, self._bounds(problem, solution))
 
             def all_of_them() -> list[Machine]:
                 return list((pool.map if workers > 1 else map)(one, makers, starts))
@@ -171,6 +175,26 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                     halt.set()
                     raise
         return whole, machines
+
+    def _bounds(self, problem: Problem, solution: Solution) -> np.ndarray:
+        """Both leave-one-out bounds, a block of rows at a time: their temporaries are many.
+
+        They are theorems about two classes.
+        """
+        if problem.classes > 2:
+            return np.full(2, np.nan)
+        loss, totals, size = problem.loss, np.zeros(2), 0.0
+        for span in spans(problem.n, _BLOCK):
+            weight = None if problem.weight is None else problem.weight[span]
+            own, norms = of_row(loss, problem.weight, span), problem.sqnorms[span]
+            count = float(len(norms) if weight is None else weight.sum())
+            if count > 0.0:
+                a = dual_of(own, solution.margin[span])
+                rules = [
+                    loo_bound(loss, a, norms, weight, rule=rule) for rule in ("paper", "count")
+                ]
+                totals, size = totals + count * np.array(rules), size + count
+        return totals / size
 
     def _solver(self) -> str:
         paper = self.multi_class == "mcodm-paper"
@@ -314,25 +338,6 @@ def _weight(sample_weight: Any, X: Any) -> np.ndarray | None:
     if not np.asarray(sample_weight).any():
         raise ValueError("sample_weight must have at least one positive entry; all are zero.")
     return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-
-
-def _loo(problem: Problem, solution: Solution) -> np.ndarray:
-    """Both leave-one-out bounds, a block of rows at a time: their temporaries are many.
-
-    They are theorems about two classes.
-    """
-    if problem.classes > 2:
-        return np.full(2, np.nan)
-    loss, totals, size = problem.loss, np.zeros(2), 0.0
-    for span in spans(problem.n, _BLOCK):
-        weight = None if problem.weight is None else problem.weight[span]
-        own, norms = of_row(loss, problem.weight, span), problem.sqnorms[span]
-        count = float(len(norms) if weight is None else weight.sum())
-        if count > 0.0:
-            a = dual_of(own, solution.margin[span])
-            rules = [loo_bound(loss, a, norms, weight, rule=rule) for rule in ("paper", "count")]
-            totals, size = totals + count * np.array(rules), size + count
-    return totals / size
 
 
 def _history(solutions: list[Solution]) -> dict[str, np.ndarray]:

@@ -10,12 +10,16 @@ from optimargin.loss import is_smooth
 from optimargin.problem import Points, Problem, Solution, Start, Stop, drive
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.kernel_newton import KernelNewton
+from optimargin.solvers.ldm import LDM
+from optimargin.solvers.ldm_svrg import LDMSVRG
 from optimargin.solvers.mcodm import McODM
 from optimargin.solvers.newton import Newton, is_direct
 from optimargin.solvers.svrg import SVRG
 
 LINEAR = ("auto", "dcd", "newton", "svrg")
 KERNEL = ("auto", "dcd", "newton")
+LDM_LINEAR = ("auto", "dcd", "svrg")
+LDM_KERNEL = ("auto", "dcd")
 MULTI = ("auto", "dcd", "mcodm-paper")
 
 _STIFF = 100.0  # stiffness beyond which Newton wins on kernel rows
@@ -52,6 +56,10 @@ def solve(name: str, problem: Problem, start: Start, stop: Stop, seed: int) -> S
 
 def choose(name: str, problem: Problem, seed: int) -> Solver:
     """The solver of that name; ``"auto"`` weighs shape, sparsity and conditioning."""
+    if problem.lam1 or problem.lam2 or not is_smooth(problem.loss):
+        if name == "auto":
+            name = "dcd" if _can_be_whitened(problem) else "svrg"
+        return LDM(seed) if name == "dcd" else LDMSVRG(seed)
     if problem.gram is not None:
         if name == "auto":
             small = problem.n <= _SMALL
@@ -59,7 +67,7 @@ def choose(name: str, problem: Problem, seed: int) -> Solver:
             name = "newton" if small or stiff else "dcd"
         return DCD(seed) if name == "dcd" else KernelNewton(seed)
     if name == "auto":
-        name = "dcd" if not is_smooth(problem.loss) or _is_easy(problem) else "newton"
+        name = "dcd" if _is_easy(problem) else "newton"
     return {"dcd": DCD, "newton": Newton, "svrg": SVRG}[name](seed)
 
 
@@ -69,3 +77,10 @@ def _is_easy(problem: Problem) -> bool:
     if few and not sp.issparse(problem.X):
         return False
     return problem.stiffness <= (_STIFF_DIRECT if few else _STIFF_SPARSE)
+
+
+def _can_be_whitened(problem: Problem) -> bool:
+    """Whether an LDM can do without a variance: with a kernel, or on rows that fit as dense."""
+    if problem.gram is not None or not problem.lam1:
+        return True
+    return is_direct(problem) and 24 * problem.n * (problem.d + 1) <= problem.limit

@@ -2,7 +2,8 @@
 
 Problem   max_a D(a), one signed variable a row (ODM, hinge and squared hinge alike)
 Update    a_i <- argmax D along coordinate i, in closed form (loss.dual_step);
-          w (or, with a kernel, every row's score) follows at once
+          w (or, with a kernel, every row's score) follows at once.  A mean of margins in
+          the problem only adds a constant to each variable (Problem.pull)
 Source    odm.txt, Algorithm 1, in random order.  Ours: the signed variable, and a round
           made of one look at all rows, which gives the certificate and what each
           row would gain, and then sweeps over the rows that would gain most; the primal
@@ -159,15 +160,17 @@ def _begin(problem: Problem, start: Start) -> tuple[np.ndarray, Any]:
     if problem.gram is not None:
         gram = problem.gram
         a = np.clip(a if start.coef is None else start.coef * y, losses.a_min, losses.a_max)
-        f = gram.apply(a * y) if a.any() else np.zeros(problem.n)
+        b = (a + problem.pull) * y
+        f = gram.apply(b) if b.any() else np.zeros(problem.n)
         return a, GramRows(gram.kept, gram.slot, gram.bias**2, gram.shift, f)
     rows = feature_rows(problem.X, problem.bias, np.zeros(problem.d + 1))
     if start.dual is None and start.coef is not None:
         scores = problem.X @ start.coef[:-1].astype(problem.X.dtype)
         a = dual_of(losses, y * (scores + problem.bias * start.coef[-1]))
     a = np.clip(a, losses.a_min, losses.a_max)
-    if a.any():
-        _push_all(rows, a * y)
+    b = (a + problem.pull) * y
+    if b.any():
+        _push_all(rows, b)
     return a, rows
 
 
@@ -184,7 +187,8 @@ def _look(
     problem: Problem, rows: Any, a: np.ndarray, q: np.ndarray, gain: np.ndarray, rounds: int
 ) -> tuple[Point, float]:
     """The certificate of a, and every row's gain; with it the squared norm of the model."""
-    u, scored = np.empty(problem.n), bool(a.any())
+    pull, u = problem.pull, np.empty(problem.n)
+    scored = bool(np.any(a + pull))
 
     def task(part: slice) -> tuple[float, float]:
         y, weight, first, last = problem.y, problem.weight, part.start, part.stop
@@ -196,15 +200,15 @@ def _look(
         coef, norm2 = rows.w.copy(), float(rows.w @ rows.w)
     else:
         with np.errstate(over="ignore", invalid="ignore"):  # see Status.INDEFINITE
-            coef, norm2 = a * problem.y, float(a @ u)
-    primal = 0.5 * norm2 + total
+            coef, norm2 = (a + pull) * problem.y, float((a + pull) @ u)
+    primal = 0.5 * norm2 + total - float(np.sum(pull * u))
     return Point(coef, a.copy(), u, primal, primal - gap, rounds), norm2
 
 
 def _blended(problem: Problem, recent: list[Point]) -> Point:
     """The newest of the points, its model replaced by the best in the span of all."""
     newest, linear = recent[0], problem.gram is None
-    if len(recent) < _RECENT or not is_smooth(problem.loss):
+    if len(recent) < _RECENT or not is_smooth(problem.loss) or problem.lam2:
         return newest
     U = tuple(p.margin for p in recent)
     # <w_j, w_k> is w_j.w_k in feature space, and a_j.u_k in the kernel's
