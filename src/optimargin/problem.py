@@ -39,7 +39,7 @@ from optimargin.whiten import whitened_features, whitened_gram
 
 @dataclass(frozen=True)
 class Problem:
-    """The data of one binary machine, in one place.
+    """The data of one machine, in one place.
 
     ``y`` holds signs for two classes, and numbers 0 .. classes - 1 for more.  ``weight`` is
     None where every row counts the same.
