@@ -25,13 +25,12 @@ from optimargin.multiclass import row_conjugate, row_loss, row_step, runner_up
 from optimargin.problem import Point, Points, Problem, Round, Solution, Start, Status, Stop, drive
 from optimargin.rows import GramRows, compiled, feature_rows, fetch
 from optimargin.solvers.dcd import WORTH, WORTH_KERNEL, Visit, passes, segments
-from optimargin.solvers.together import is_affordable, proximal_points, shares_of
+from optimargin.solvers.together import patience_with_rows, proximal_points, shares_of
 from optimargin.threads import shares, spread
 
 _LOOSE = 0.01  # gap at which the first runner-ups are looked up again
 _TIGHTER = 0.1  # of it, the next time
 _OUTER = 100  # most problems between two of which runner-ups change
-_SLOW = 0.7  # of the gap left by a round: the rest of the way is made together
 _SMALL = 2_000  # numbers in alpha of a problem that is solved exactly in no time
 _PATIENT = 150  # rounds that may be spent on that
 _TINY = 1e-8  # least squared norm of a row, relative to its ridge
@@ -61,6 +60,7 @@ class McODM:
         state, rng = _begin(problem, start), np.random.default_rng(self.seed)
         convex, small = problem.loss.a_min >= 0.0, state.alpha.size <= _SMALL
         history: list[Round] = []
+        last: Solution | None = None
         rounds, before, tol = 0, np.inf, stop.tol if convex else max(stop.tol, _LOOSE)
         for outer in range(_OUTER):
             exact = small and rounds < _PATIENT
@@ -80,6 +80,10 @@ class McODM:
             if (convex and not impatient) or (outer and settled and (exact or tol <= goal)):
                 break
             before, tol = found.primal, max(stop.tol, _TIGHTER * tol)
+            last = found if now is problem else None
+        if last is not None and found.primal > last.primal:
+            # Cut short: the last model is the better one, and by no means worse in this problem.
+            found = replace(last, status=found.status, rounds=rounds)
         dual = np.column_stack([state.alpha, state.beta, state.r])
         return replace(found, dual=dual, history=history, status=_honest(found, stop))
 
@@ -198,16 +202,16 @@ def _points(problem: Problem, s: State, rng: np.random.Generator, rounds: int) -
     q = np.maximum(problem.sqnorms, _TINY * np.minimum(ridge, 1e30))
     gain = np.empty(problem.n)
     worth = WORTH if problem.gram is None else WORTH_KERNEL
-    last = np.inf
+    patience, slow = patience_with_rows(problem)
+    gaps: list[float] = []
     while True:
         point = _look(problem, s, q, gain, rounds)
         if point is None:
             return Status.INDEFINITE
         yield point
         rounds += 1
-        gap = point.primal - point.bound
-        slow, last = gap > _SLOW * last, gap
-        if slow and is_affordable(problem):
+        gaps.append(point.primal - point.bound)
+        if len(gaps) > patience and gaps[-1] > slow * gaps[-1 - int(patience)]:
             return (yield from _together(problem, s, rounds))
 
         def visit(order: np.ndarray, least: float, point: Point = point) -> Visit:

@@ -151,12 +151,17 @@ def make_space(problem: Problem) -> FeatureSpace | KernelSpace:
     return FeatureSpace(X.astype(np.float64, copy=False), problem.bias)
 
 
-def is_affordable(problem: Problem) -> bool:
-    """Whether steps that move all rows at once cost less than many rounds row by row."""
+def patience_with_rows(problem: Problem) -> tuple[float, float]:
+    """How many rounds row by row to wait for the gap to fall to which share of itself.
+
+    Steps that move all rows at once are cheap where a small Hessian is factored, dear where
+    conjugate gradients do it, and out of the question on large data.
+    """
     n, d, k = problem.n, problem.d, problem.classes
-    if problem.gram is not None:
-        return n * n * k <= _APPLY
-    return _is_direct(n, (d + 1) * k, k) or n * d * k <= _APPLY
+    if problem.gram is None and _is_direct(n, (d + 1) * k, k):
+        return 4, 0.3
+    work = n * k * (d if problem.gram is None else n)
+    return (25, 0.5) if work <= _APPLY else (np.inf, 0.0)
 
 
 def _is_direct(n: int, size: int, k: int) -> bool:
