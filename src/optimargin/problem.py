@@ -197,7 +197,8 @@ class Status(Enum):
 _ADVICE = {
     Status.CONVERGED: "nothing to do",
     Status.MAX_ITER: "raise max_iter, or continue from here with warm_start=True,"
-    " or try another solver ('newton' does not mind a large lam), or scale the features",
+    " or try another solver (where there is a choice, 'newton' does not mind a large lam),"
+    " or scale the features",
     Status.TIME_LIMIT: "raise time_limit, or continue from here with warm_start=True",
     Status.CALLBACK: "a callback asked to stop; continue with warm_start=True",
     Status.PRECISION: "no step improves the objective in this arithmetic any more;"
