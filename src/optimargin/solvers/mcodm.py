@@ -14,6 +14,7 @@ Cost      a round reads the data once, and again for each sweep in proportion to
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -212,7 +213,11 @@ def _points(problem: Problem, s: State, rng: np.random.Generator, rounds: int) -
         rounds += 1
         gaps.append(point.primal - point.bound)
         if len(gaps) > patience and gaps[-1] > slow * gaps[-1 - int(patience)]:
-            return (yield from _together(problem, s, rounds))
+            status, rounds = yield from _together(problem, s, rounds)
+            if status is not None:
+                return status
+            gaps.clear()
+            continue
 
         def visit(order: np.ndarray, least: float, point: Point = point) -> Visit:
             total = 0.0
@@ -291,19 +296,24 @@ def _look(problem: Problem, s: State, q: np.ndarray, gain: np.ndarray, rounds: i
     return Point(_coef(problem, s), None, u, primal, primal - gap, rounds)
 
 
-def _together(problem: Problem, s: State, rounds: int) -> Points:
-    """The rest of the way by steps that move all rows at once."""
+def _together(
+    problem: Problem, s: State, rounds: int
+) -> Generator[Point, None, tuple[Status | None, int]]:
+    """Steps that move all rows at once, until they gain no more; the state keeps the best."""
+    best = -np.inf
     for point, answer in proximal_points(problem, s.alpha, s.beta, s.r, s.M):
         if not point.primal - point.bound >= -1e-6 * abs(point.primal):
-            return Status.INDEFINITE
-        s.alpha[:], s.beta[:] = answer.alpha, answer.beta
-        if problem.gram is None:
-            s.rows.w[:] = point.coef
-        else:
-            s.rows.f[:] = answer.F.T
-        yield point._replace(coef=_coef(problem, s), dual=None, rounds=rounds)
+            return Status.INDEFINITE, rounds
+        if point.bound > best:
+            best = point.bound
+            s.alpha[:], s.beta[:] = answer.alpha, answer.beta
+            if problem.gram is None:
+                s.rows.w[:] = point.coef
+            else:
+                s.rows.f[:] = answer.F.T
+        yield point._replace(coef=point.coef.T.copy(), rounds=rounds)
         rounds += 1
-    return None
+    return None, rounds
 
 
 def _coef(problem: Problem, s: State) -> np.ndarray:

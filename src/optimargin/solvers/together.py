@@ -30,6 +30,7 @@ _FIRST = 0.1  # tau to begin with, in units of a row's mean squared norm
 _SMALLER = 0.2  # of tau, after each answer
 _LEAST = 1e-9  # smallest tau, in the same units
 _NEWTON = 30  # most Newton steps for one tau
+_FEW, _MANY = 4, 12  # steps after which tau shrinks, and beyond which it grows
 _SOLVED = 0.01  # of the pull towards alpha_0: gradient at which the next tau is due
 _IDLE = 25  # steps without a better certificate after which there is none to be had
 _DIRECT = 1500  # numbers in all models up to which the Hessian is factored
@@ -61,9 +62,9 @@ def proximal_points(
     alpha0, beta0 = alpha.copy(), beta.copy()
     v = space.lift(shares_of(problem.y, r, alpha, beta))
     F = space.scores(v)
-    best, idle = np.inf, 0
+    best, idle, bound0 = np.inf, 0, -np.inf
     while True:
-        for _ in range(_NEWTON):
+        for step in range(_NEWTON):  # noqa: B007
             here = _answer(problem, tau, F, r, M, alpha0, beta0)
             g = v - space.lift(here.share)
             Fg = space.scores(g)
@@ -93,8 +94,14 @@ def proximal_points(
             else:
                 break
             v, F = v + t * p, F + t * Fp
-        alpha0, beta0 = here.alpha, here.beta
-        tau = max(_SMALLER * tau, _LEAST * norm)
+        if point.bound > bound0:
+            alpha0, beta0, bound0 = here.alpha, here.beta, point.bound
+            tau *= _SMALLER if step < _FEW else 1.0 if step < _MANY else 1.0 / _SMALLER
+            tau = min(max(tau, _LEAST * norm), _FIRST * norm)
+        else:  # the answer was none: back, and more carefully
+            tau = min(tau / _SMALLER**2, norm)
+            v = space.lift(shares_of(problem.y, r, alpha0, beta0))
+            F = space.scores(v)
 
 
 class FeatureSpace(NamedTuple):
