@@ -164,6 +164,14 @@ def test_margins_are_drawn_into_a_file(place: Path, tmp_path: Path) -> None:
         picture.unlink()
 
 
+def test_several_classes_are_told_in_plain_json(place: Path, tmp_path: Path) -> None:
+    words = ("train", place / "iris.csv", "-o", tmp_path / "m", "--multi-class", "ovo", "--json")
+    for said in (run("info", place / "model", "--json"), run(*words)):
+        json.loads(said.stdout, parse_constant=pytest.fail)  # NaN is not JSON
+    assert facts("info", tmp_path / "m")["parameters"]["multi_class"] == "ovo"
+    assert facts("info", place / "model")["solver"] == "mcodm"
+
+
 def test_info_tells_what_training_told(place: Path, tmp_path: Path) -> None:
     told = facts("train", place / "iris.csv", "-o", tmp_path / "m", "--mu", 0.3, "--kernel", "poly")
     found = facts("info", tmp_path / "m")

@@ -230,7 +230,8 @@ def describe(model: Any) -> dict[str, Any]:
         facts["support_vectors"] = len(final.support_)
     for attribute, name in _RESULTS.items():
         value = getattr(final, attribute, None)
-        if value is not None:
+        # mcODM has no leave-one-out bound, and JSON no word for what is not a number
+        if value is not None and not (isinstance(value, float) and np.isnan(value)):
             facts[name] = value.tolist() if isinstance(value, np.ndarray) else value
     return facts
 
@@ -253,6 +254,7 @@ _TOLD = (
     "gamma",
     "degree",
     "coef0",
+    "multi_class",
     "fit_intercept",
     "class_weight",
     "tol",
