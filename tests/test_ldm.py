@@ -130,11 +130,15 @@ def test_larger_weights_of_the_moments_move_the_moments() -> None:
 # -- weights ------------------------------------------------------------------------------
 
 
-@both
-@pytest.mark.parametrize("solver", ["dcd", "svrg"])
+@pytest.mark.parametrize(
+    ("model", "solver"),
+    [
+        (LDMClassifier(random_state=0), "dcd"),
+        (LinearLDMClassifier(random_state=0), "dcd"),
+        (LinearLDMClassifier(random_state=0), "svrg"),
+    ],
+)
 def test_weights_are_repetitions(model: Any, solver: str) -> None:
-    if solver == "svrg" and isinstance(model, LDMClassifier):
-        pytest.skip("for linear machines")
     rows, labels = X[:80], y[:80]
     count = np.random.default_rng(0).integers(0, 4, 80)
     model = clone(model).set_params(lam1=3.0, lam2=2.0, C=5.0, solver=solver)

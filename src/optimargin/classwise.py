@@ -11,8 +11,8 @@ import numpy as np
 from numba.extending import overload
 
 from optimargin.rows import (
-    _CONTIGUOUS,
-    _LOOP,
+    CONTIGUOUS,
+    LOOP,
     DenseRows,
     GramRows,
     SparseRows,
@@ -28,7 +28,7 @@ def push_classes(rows, i, change):
     """Add ``change[l]`` times row i to model l, for all l; for compiled loops only."""
 
 
-@overload(scores, jit_options=_CONTIGUOUS)
+@overload(scores, jit_options=CONTIGUOUS)
 def _scores_dense(rows, i, out):
     if not is_kind(rows, DenseRows):
         return None
@@ -53,7 +53,7 @@ def _scores_dense(rows, i, out):
     return implementation
 
 
-@overload(scores, jit_options=_CONTIGUOUS)
+@overload(scores, jit_options=CONTIGUOUS)
 def _scores_sparse(rows, i, out):
     if not is_kind(rows, SparseRows):
         return None
@@ -78,7 +78,7 @@ def _scores_sparse(rows, i, out):
     return implementation
 
 
-@overload(scores, jit_options=_LOOP)
+@overload(scores, jit_options=LOOP)
 def _scores_gram(rows, i, out):
     if not is_kind(rows, GramRows):
         return None
@@ -90,7 +90,7 @@ def _scores_gram(rows, i, out):
     return implementation
 
 
-@overload(push_classes, jit_options=_LOOP)
+@overload(push_classes, jit_options=LOOP)
 def _push_dense(rows, i, change):
     if not is_kind(rows, DenseRows):
         return None
@@ -107,7 +107,7 @@ def _push_dense(rows, i, change):
     return implementation
 
 
-@overload(push_classes, jit_options=_LOOP)
+@overload(push_classes, jit_options=LOOP)
 def _push_sparse(rows, i, change):
     if not is_kind(rows, SparseRows):
         return None
@@ -124,7 +124,7 @@ def _push_sparse(rows, i, change):
     return implementation
 
 
-@overload(push_classes, jit_options=_LOOP)
+@overload(push_classes, jit_options=LOOP)
 def _push_gram(rows, i, change):
     if not is_kind(rows, GramRows):
         return None

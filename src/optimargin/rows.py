@@ -20,15 +20,15 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 # Compiled loops: quotients by zero follow IEEE rules, products may be fused into sums.
-_LOOP: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
+LOOP: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
 # Sums over contiguous numbers may be reordered, so that they use the vector units; not
 # so over gathered ones, where the vector instruction is the slower way.
-_CONTIGUOUS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz", "reassoc"}}
+CONTIGUOUS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz", "reassoc"}}
 
 
 def compiled(function: Callable[..., Any], contiguous: bool = False) -> Callable[..., Any]:
     """The function as a compiled loop: cached on disk, and free of the interpreter's lock."""
-    options = _CONTIGUOUS if contiguous else _LOOP
+    options = CONTIGUOUS if contiguous else LOOP
     return njit(cache=True, nogil=True, **options)(function)
 
 
@@ -113,7 +113,7 @@ def is_kind(rows, kind):
     return isinstance(rows, types.NamedTuple) and rows.instance_class is kind
 
 
-@overload(score, jit_options=_CONTIGUOUS)
+@overload(score, jit_options=CONTIGUOUS)
 def _score_dense(rows, i):
     if not is_kind(rows, DenseRows):
         return None
@@ -128,7 +128,7 @@ def _score_dense(rows, i):
     return implementation
 
 
-@overload(score, jit_options=_LOOP)
+@overload(score, jit_options=LOOP)
 def _score_sparse(rows, i):
     if not is_kind(rows, SparseRows):
         return None
@@ -152,14 +152,14 @@ def _score_sparse(rows, i):
     return implementation
 
 
-@overload(score, jit_options=_LOOP)
+@overload(score, jit_options=LOOP)
 def _score_gram(rows, i):
     if not is_kind(rows, GramRows):
         return None
     return lambda rows, i: rows.f[i]
 
 
-@overload(push, jit_options=_LOOP)
+@overload(push, jit_options=LOOP)
 def _push_dense(rows, i, step):
     if not is_kind(rows, DenseRows):
         return None
@@ -173,7 +173,7 @@ def _push_dense(rows, i, step):
     return implementation
 
 
-@overload(push, jit_options=_LOOP)
+@overload(push, jit_options=LOOP)
 def _push_sparse(rows, i, step):
     if not is_kind(rows, SparseRows):
         return None
@@ -187,7 +187,7 @@ def _push_sparse(rows, i, step):
     return implementation
 
 
-@overload(push, jit_options=_LOOP)
+@overload(push, jit_options=LOOP)
 def _push_gram(rows, i, step):
     if not is_kind(rows, GramRows):
         return None
@@ -201,7 +201,7 @@ def _push_gram(rows, i, step):
     return implementation
 
 
-@overload(add_outer, jit_options=_LOOP)
+@overload(add_outer, jit_options=LOOP)
 def _add_outer_sparse(rows, i, h, H):
     if not is_kind(rows, SparseRows):
         return None
@@ -237,7 +237,7 @@ def _prefetch_instruction(typingctx, array, index):
 _prefetch: Any = _prefetch_instruction
 
 
-@overload(fetch, jit_options=_LOOP)
+@overload(fetch, jit_options=LOOP)
 def _fetch_sparse(rows, i):
     if not is_kind(rows, SparseRows):
         return None
@@ -252,7 +252,7 @@ def _fetch_sparse(rows, i):
     return implementation
 
 
-@overload(fetch, jit_options=_LOOP)
+@overload(fetch, jit_options=LOOP)
 def _fetch_dense(rows, i):
     if not is_kind(rows, DenseRows):
         return None
@@ -265,7 +265,7 @@ def _fetch_dense(rows, i):
     return implementation
 
 
-@overload(fetch, jit_options=_LOOP)
+@overload(fetch, jit_options=LOOP)
 def _fetch_gram(rows, i):
     if not is_kind(rows, GramRows):
         return None

@@ -159,7 +159,9 @@ def _begin(problem: Problem, start: Start) -> tuple[np.ndarray, Any]:
     a = np.zeros(problem.n) if start.dual is None else start.dual
     if problem.gram is not None:
         gram = problem.gram
-        a = np.clip(a if start.coef is None else start.coef * y, losses.a_min, losses.a_max)
+        if start.dual is None and start.coef is not None:
+            a = start.coef * y
+        a = np.clip(a, losses.a_min, losses.a_max)
         b = (a + problem.pull) * y
         f = gram.apply(b) if b.any() else np.zeros(problem.n)
         return a, GramRows(gram.kept, gram.slot, gram.bias**2, gram.shift, f)

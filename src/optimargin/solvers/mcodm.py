@@ -58,7 +58,7 @@ class McODM:
     def solve(self, problem: Problem, start: Start, stop: Stop) -> Solution:
         """A model whose last convex problem is solved, and whose runner-ups stay."""
         began = time.perf_counter()
-        state, rng = _begin(problem, start), np.random.default_rng(self.seed)
+        state, rng = begin(problem, start), np.random.default_rng(self.seed)
         convex, small = problem.loss.a_min >= 0.0, state.alpha.size <= _SMALL
         history: list[Round] = []
         last: Solution | None = None
@@ -68,7 +68,7 @@ class McODM:
             goal, most = (0.0, _PATIENT) if exact else (stop.tol, stop.max_iter)
             # The first problem knows no upper side: it is convex, so all starts lead to the same.
             now = problem if outer or start.dual is not None else without_upper(problem)
-            changed = _freeze(now, state, self.rule)
+            changed = freeze(now, state, self.rule)
             passed = time.perf_counter() - began
             limits = _rest(stop, goal if exact else tol, passed, min(most, stop.max_iter))
             found = drive(_points(now, state, rng, rounds), limits, self.name)
@@ -112,7 +112,8 @@ def _honest(found: Solution, stop: Stop) -> Status:
     return Status.CONVERGED if found.gap <= stop.tol else found.status
 
 
-def _begin(problem: Problem, start: Start) -> State:
+def begin(problem: Problem, start: Start) -> State:
+    """The state to start from."""
     n, k = problem.n, problem.classes
     alpha, beta, r, M = np.zeros((n, k)), np.zeros(n), np.full(n, -1), np.zeros(n)
     if start.dual is not None:
@@ -139,7 +140,7 @@ def _push_rows(rows, share, index):
         push_classes(rows, i, share[i])
 
 
-def _freeze(problem: Problem, s: State, rule: str) -> bool:
+def freeze(problem: Problem, s: State, rule: str) -> bool:
     """Look up the runner-ups; whether any of them is another than before."""
     old, before = s.r.copy(), s.M.copy()
     if problem.loss.a_min >= 0.0:
@@ -180,21 +181,6 @@ def _move_beta(rows, beta, old, new, k, index):
 
 
 # -- the convex problem, runner-ups fixed ---------------------------------------------------
-
-
-def first_sweeps(problem: Problem, start: Start, count: int) -> float:
-    """Mean seconds of the first sweeps over all rows, to compare epochs with others'."""
-    s, seconds, gain = _begin(problem, start), 0.0, np.empty(problem.n)
-    for seed in range(count):
-        _freeze(problem, s, "index")
-        order = np.random.default_rng(seed).permutation(problem.n)
-        began = time.perf_counter()
-        sweep(
-            problem.loss, s.rows, problem.y, s.r, s.M, problem.weight, problem.sqnorms, s.alpha,
-            s.beta, order, 0.0, gain,
-        )  # fmt: skip
-        seconds += time.perf_counter() - began
-    return seconds / count
 
 
 def _points(problem: Problem, s: State, rng: np.random.Generator, rounds: int) -> Points:
