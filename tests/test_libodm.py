@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from optimargin.estimators import saved
-from optimargin.io import ModelFileError
+from test_io import complaint
 
 LIBODM = """instance 3
 feature {d}
@@ -18,17 +18,6 @@ bias {bias}
 solver 0
 kernel {kernel}
 """
-
-
-def complaint(path: Path) -> str:
-    """What is said of a bad model file, which must be one line that names the file."""
-    with pytest.raises(ModelFileError) as caught:
-        saved.load(path)
-    words = str(caught.value)
-    assert str(path) in words
-    assert "\n" not in words
-    assert words.endswith(".")
-    return words
 
 
 def test_a_linear_model_of_libodm_is_read_with_its_intercept(tmp_path: Path) -> None:
