@@ -16,7 +16,7 @@ from benchmarks import machine
 from benchmarks.methods import Options
 from benchmarks.report import Result, Table, show, write_json, write_markdown
 
-NAMES = ("linear", "kernel", "memory", "start", "oracle", "defaults", "multiclass")
+NAMES = ("linear", "kernel", "memory", "start", "oracle", "defaults", "multiclass", "tuning")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "optimargin"
 LAYERS = [
     {"loss", "memory", "threads", "datafile"},
     {"rows", "bounds"},
-    {"kernels", "blend", "linesearch", "classwise", "multiclass"},
+    {"kernels", "blend", "cholesky", "linesearch", "classwise", "multiclass"},
     {"gram"},
     {"whiten"},
     {"problem", "landmarks", "margins"},

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
         LDMClassifier,
         LinearLDMClassifier,
         LinearODMClassifier,
+        LinearODMClassifierCV,
         ODMClassifier,
+        ODMClassifierCV,
     )
     from optimargin.estimators.saved import load, save
     from optimargin.margins import (
@@ -30,9 +32,11 @@ _HOME = {
     "LDMClassifier": "optimargin.estimators",
     "LinearLDMClassifier": "optimargin.estimators",
     "LinearODMClassifier": "optimargin.estimators",
+    "LinearODMClassifierCV": "optimargin.estimators",
     "MarginDistributionDisplay": "optimargin.plots",
     "MarginStatistics": "optimargin.margins",
     "ODMClassifier": "optimargin.estimators",
+    "ODMClassifierCV": "optimargin.estimators",
     "load": "optimargin.estimators.saved",
     "loo_bound": "optimargin.margins",
     "margin_statistics": "optimargin.margins",
@@ -45,9 +49,11 @@ __all__ = [
     "LDMClassifier",
     "LinearLDMClassifier",
     "LinearODMClassifier",
+    "LinearODMClassifierCV",
     "MarginDistributionDisplay",
     "MarginStatistics",
     "ODMClassifier",
+    "ODMClassifierCV",
     "load",
     "loo_bound",
     "margin_statistics",

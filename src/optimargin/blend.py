@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimargin.loss import Loss, curvature, of_row, slope, value
+from optimargin.loss import curvature, of_row, slope, value
 from optimargin.rows import compiled
 
 _STEPS = 20  # most Newton steps; a handful do
+_NOTHING = 1e-13  # share of the largest pivot below which a model is a blend of the others
 
 
 @compiled
@@ -37,34 +38,54 @@ def _derivatives(loss, weight, U, c):
     return total, g, H
 
 
-def best_blend(
-    loss: Loss,
-    weight: np.ndarray | None,
-    G: np.ndarray,
-    U: tuple[np.ndarray, ...],
-    worth: float,
-) -> tuple[np.ndarray, float]:
+@compiled
+def _step(H, g):
+    """The x with H x = -g, by elimination; models that add nothing to others get none of it."""
+    k = len(g)
+    A, x = H.copy(), -g
+    size = 0.0
+    for j in range(k):
+        size = max(size, A[j, j])
+    for j in range(k):
+        idle = A[j, j] <= _NOTHING * size
+        for m in range(j + 1, k):
+            factor = 0.0 if idle else A[m, j] / A[j, j]
+            for c in range(j, k):
+                A[m, c] -= factor * A[j, c]
+            x[m] -= factor * x[j]
+        if idle:
+            A[j, j], x[j] = np.inf, 0.0
+    for j in range(k - 1, -1, -1):
+        for c in range(j + 1, k):
+            x[j] -= A[j, c] * x[c]
+        x[j] /= A[j, j]
+    return x
+
+
+@compiled
+def best_blend(loss, weight, G, U, worth):
     """The c that minimises P(sum_j c_j w_j), and that minimum.
 
-    ``G`` holds the inner products of the models, ``U`` the margins under each; the search
-    starts from the first of them, and ends where a step would gain no more than ``worth``.
+    ``G`` holds the inner products of the models, ``U[j]`` the margins under model j; the
+    search starts from the first of them, and ends where a step would gain no more than
+    ``worth``.
     """
-
-    def look(c: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        total, g, H = _derivatives(loss, weight, U, c)
-        return 0.5 * float(c @ G @ c) + total, G @ c + g, G + H
-
     c = np.zeros(len(G))
     c[0] = 1.0
-    primal, g, H = look(c)
+    total, g, H = _derivatives(loss, weight, U, c)
+    primal, g, H = 0.5 * c @ G @ c + total, G @ c + g, G + H
     for _ in range(_STEPS):
-        step = np.linalg.lstsq(H, -g, rcond=1e-13)[0]
-        while -0.5 * float(g @ step) > worth:  # what the step promises to gain
-            there = look(c + step)
-            if there[0] < primal:
-                break
-            step *= 0.5
-        else:
+        step = _step(H, g)
+        promised = -0.5 * g @ step  # what the step promises to gain
+        better = False
+        while promised > worth and not better:
+            total, g_new, H_new = _derivatives(loss, weight, U, c + step)
+            there = 0.5 * (c + step) @ G @ (c + step) + total
+            better = there < primal
+            if not better:
+                step, promised = 0.5 * step, 0.5 * promised
+        if not better:
             break
-        c, (primal, g, H) = c + step, there
+        c = c + step
+        primal, g, H = there, G @ c + g_new, G + H_new
     return c, primal

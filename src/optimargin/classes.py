@@ -54,3 +54,15 @@ def votes(scores: np.ndarray, classes: int) -> np.ndarray:
         sums[:, j] += column
         sums[:, i] -= column
     return count + sums / (3.0 * (np.abs(sums) + 1.0))
+
+
+def decisions(scores: np.ndarray, classes: int, kind: str) -> np.ndarray:
+    """What a classifier says of its machines' scores: a number a row, or one for each class."""
+    if classes > 2 and kind == "ovo":
+        return votes(scores, classes)
+    return scores.ravel() if scores.shape[1] == 1 else scores
+
+
+def winners(scores: np.ndarray) -> np.ndarray:
+    """The number of the class that the decisions favour."""
+    return (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)

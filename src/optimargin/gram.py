@@ -16,7 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from optimargin.kernels import RBF, Kernel, Laplacian, Precomputed
+from optimargin.cholesky import cholesky
+from optimargin.kernels import RBF, Kernel, Laplacian, Linear, Precomputed
 from optimargin.memory import in_words
 from optimargin.rows import compiled
 from optimargin.threads import shares, spans, spread
@@ -128,7 +129,7 @@ def compute(kernel: Kernel, X: Any, index: np.ndarray, dtype: Any) -> np.ndarray
 def make_gram(kernel: Kernel, X: Any, bias: float, limit: int, threads: int = 1) -> Gram:
     """The kernel matrix of the rows of X within ``limit`` bytes, or a clear refusal."""
     n = X.shape[0]
-    dtype = _precision(kernel, X)
+    dtype = precision(kernel, X)
     if isinstance(kernel, Precomputed):
         diag, kept, slot, width = kernel.diag(X), X, np.arange(n), n
     else:
@@ -155,6 +156,31 @@ def make_gram(kernel: Kernel, X: Any, bias: float, limit: int, threads: int = 1)
     return Gram(kernel, X, bias, diag + bias**2, kept, slot, width, threads, limit)
 
 
+def part(gram: Gram, index: np.ndarray) -> Gram:
+    """The kernel matrix of some of the rows, copied out of one that is kept whole."""
+    kept = gram.kept[np.ix_(index, index)]
+    X = kept if isinstance(gram.kernel, Precomputed) else gram.X[index]
+    n = len(index)
+    return replace(
+        gram, X=X, diag=gram.diag[index], kept=kept, slot=np.arange(n), width=n, threads=1
+    )
+
+
+def is_definite(gram: Gram) -> bool:
+    """Whether no eigenvalue can be negative, by the kernel's kind or by a factorisation."""
+    if isinstance(gram.kernel, RBF | Laplacian | Linear):
+        return True
+    if not gram.is_whole:
+        return False
+    K = gram.square(np.arange(gram.n), np.float64)
+    K[np.diag_indices(gram.n)] += 1e-12 * np.trace(K)
+    try:
+        cholesky(K)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
 def convex(gram: Gram) -> Gram:
     """The same matrix, its diagonal raised until no eigenvalue is negative.
 
@@ -178,7 +204,8 @@ def _fill(kernel: Kernel, X: Any, kept: np.ndarray, threads: int) -> None:
     spread(task, spans(len(kept), width), threads)
 
 
-def _precision(kernel: Kernel, X: Any) -> Any:
+def precision(kernel: Kernel, X: Any) -> Any:
+    """The type in which kernel values among the rows of X are kept."""
     if isinstance(kernel, Precomputed) or X.dtype == np.float32:
         return X.dtype
     return np.float64 if X.shape[0] <= _DOUBLE_UP_TO else np.float32

@@ -127,7 +127,11 @@ class Problem:
 
     def binary(self, y: np.ndarray, **changes: Any) -> Problem:
         """The same rows for a machine of two classes, whose signs are y."""
-        found = replace(self, y=y, classes=2, **changes)
+        return self.changed(y=y, classes=2, **changes)
+
+    def changed(self, **changes: Any) -> Problem:
+        """The same rows with other labels, weights or losses."""
+        found = replace(self, **changes)
         if "sqnorms" in vars(self):  # computed once for all of them
             vars(found)["sqnorms"] = self.sqnorms
         return found
@@ -163,10 +167,14 @@ class Point(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where to begin: an earlier model, an earlier dual variable, or neither."""
+    """Where to begin: an earlier model, an earlier dual variable, or neither.
+
+    ``margin`` holds the margins of ``coef``, where somebody knows them already.
+    """
 
     coef: np.ndarray | None = None
     dual: np.ndarray | None = None
+    margin: np.ndarray | None = None
 
 
 class Round(NamedTuple):
@@ -247,6 +255,16 @@ def relative_gap(primal: float, bound: float) -> float:
     """(P - D) / max(|P|, |D|), never below zero."""
     size = max(abs(primal), abs(bound))
     return max(primal - bound, 0.0) / size if size > 0 else 0.0
+
+
+def counted_on(points: Points, rounds: int) -> Points:
+    """The same points, after so many rounds of something else."""
+    while True:
+        try:
+            point = next(points)
+        except StopIteration as end:
+            return end.value
+        yield point._replace(rounds=rounds + point.rounds)
 
 
 def drive(points: Points, stop: Stop, solver: str = "") -> Solution:

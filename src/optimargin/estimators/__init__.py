@@ -1,7 +1,16 @@
 """The scikit-learn classes."""
 
 from optimargin.estimators.kernel import ODMClassifier
+from optimargin.estimators.kernel_cv import ODMClassifierCV
 from optimargin.estimators.ldm import LDMClassifier, LinearLDMClassifier
 from optimargin.estimators.linear import LinearODMClassifier
+from optimargin.estimators.linear_cv import LinearODMClassifierCV
 
-__all__ = ["LDMClassifier", "LinearLDMClassifier", "LinearODMClassifier", "ODMClassifier"]
+__all__ = [
+    "LDMClassifier",
+    "LinearLDMClassifier",
+    "LinearODMClassifier",
+    "LinearODMClassifierCV",
+    "ODMClassifier",
+    "ODMClassifierCV",
+]

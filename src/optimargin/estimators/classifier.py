@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from numbers import Integral, Real
 from threading import Event
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,7 +21,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from optimargin.classes import MANY, Part, parts, votes
+from optimargin.classes import MANY, decisions, parts, winners
 from optimargin.estimators.progress import (
     CallbackSupportMixin,
     has_callbacks,
@@ -29,15 +29,16 @@ from optimargin.estimators.progress import (
     watching,
     with_callbacks,
 )
-from optimargin.loss import Loss, dual_of, odm, of_row
-from optimargin.margins import loo_bound
+from optimargin.loss import Loss, odm
 from optimargin.problem import Problem, Solution, Start, Status, Stop
-from optimargin.solvers.choose import solve
-from optimargin.threads import blas_threads, spans
+from optimargin.solvers.train import Machine, Plan, train
+from optimargin.threads import blas_threads
 
-_BLOCK = 1 << 15  # rows at a time
 _LARGE = 2500  # rows of a kernel machine whose linear algebra is worth several threads
 _SMALL_INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.bool_)
+
+
+Scores = Callable[[np.ndarray], np.ndarray]  # from models, a row each, to scores of some rows
 
 
 class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -80,16 +81,20 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self
         """
         began = time.perf_counter()
-        with _unchanged_on_error(self):
+        with unchanged_on_error(self):
             self._validate_params()
             whole, labels = self._pose(X, y, sample_weight)
             whole, machines = self._solve(whole, labels, began)
             self._adopt(whole, machines)
+            self._report(machines)
         return self
 
-    def _pose(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, np.ndarray]:
+    def _pose(
+        self, X: Any, y: Any, sample_weight: Any, data: dict[str, Any] | None = None
+    ) -> tuple[Problem, np.ndarray]:
+        """The problem and the labels; ``data`` is what `_data` would find, if that is known."""
         X, y = self._check_rows(X, y)
-        weight = _weight(sample_weight, X)
+        weight = weight_of(sample_weight, X)
         classes = np.unique(y)
         code = np.searchsorted(classes, y)
         present = np.bincount(code, weight) > 0
@@ -109,14 +114,15 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         total = float(len(y) if counted is None else counted.sum())
         loss = self._loss(total)
         threads = effective_n_jobs(-1 if self.n_jobs is None else self.n_jobs)
-        with blas_threads(1):  # ours are enough, and do not wait for each other
-            data = self._data(X, counted, threads)
+        if data is None:
+            with blas_threads(1):  # ours are enough, and do not wait for each other
+                data = self._data(X, counted, threads)
         whole = Problem(X, code, weight, loss, classes=len(classes), threads=threads, **data)
         return whole, y
 
     def _loss(self, total: float) -> Loss:
         """The loss of a row of weight 1 among rows of this total weight."""
-        self.lam_ = total * (1.0 - self.theta) ** 2 if self.lam == "scale" else float(self.lam)
+        self.lam_ = number_of(self.lam, self.theta, total)
         return odm(self.lam_, self.mu, self.theta, total)
 
     def _check_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
@@ -140,61 +146,26 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self, whole: Problem, labels: np.ndarray, began: float
     ) -> tuple[Problem, list[Machine]]:
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        makers = parts(self.multi_class, whole.classes)
-        starts = self._continuing or []
-        starts = starts if len(starts) == len(makers) else [Start()] * len(makers)
-        single = len(makers) == 1
-        together = not single and not self.verbose and not has_callbacks(self)
-        workers = min(whole.threads, len(makers)) if together else 1
+        count = len(parts(self.multi_class, whole.classes))
+        together = count > 1 and not self.verbose and not has_callbacks(self)
+        workers = min(whole.threads, count) if together else 1
         seconds = self.time_limit
         if seconds is not None:  # what is left of it, shared by the machines
-            seconds = max(seconds - (time.perf_counter() - began), 0.0) * workers / len(makers)
-        attributes = (lambda p: self._attributes(whole, [p])) if single else None
+            seconds = max(seconds - (time.perf_counter() - began), 0.0) * workers / count
+        attributes = (lambda p: self._attributes(whole, [p])) if count == 1 else None
         with watching(self, whole.X, labels, attributes) as watch:
             halt = Event()  # an interrupt reaches one thread only; the others look here
             stop = Stop(self.tol, self.max_iter, seconds, watch or (lambda *_: halt.is_set()))
-
-            def one(maker: Part, start: Start) -> Machine:
-                problem = maker(whole).narrowed()
-                solution = solve(self._solver(), problem, start, stop, seed)
-                return Machine(solution, self._bounds(problem, solution))
-
-            def all_of_them() -> list[Machine]:
-                return list((pool.map if workers > 1 else map)(one, makers, starts))
-
+            plan = Plan(self._solver(), self.multi_class, stop, seed)
             # Small factorisations lose by threads, badly so on a busy machine.
             large = workers == 1 and whole.gram is not None and whole.n > _LARGE
             threads = whole.threads if large else 1
             with ThreadPoolExecutor(workers) as pool, blas_threads(threads):
                 try:
-                    machines = all_of_them()
-                    if any(m.solution.status is Status.INDEFINITE for m in machines):
-                        whole, starts = whole.convexified(), [Start()] * len(makers)
-                        machines = all_of_them()
+                    return train(plan, whole, self._continuing, pool.map if workers > 1 else map)
                 except BaseException:
                     halt.set()
                     raise
-        return whole, machines
-
-    def _bounds(self, problem: Problem, solution: Solution) -> np.ndarray:
-        """Both leave-one-out bounds, a block of rows at a time: their temporaries are many.
-
-        They are theorems about two classes.
-        """
-        if problem.classes > 2:
-            return np.full(2, np.nan)
-        loss, totals, size = problem.loss, np.zeros(2), 0.0
-        for span in spans(problem.n, _BLOCK):
-            weight = None if problem.weight is None else problem.weight[span]
-            own, norms = of_row(loss, problem.weight, span), problem.sqnorms[span]
-            count = float(len(norms) if weight is None else weight.sum())
-            if count > 0.0:
-                a = dual_of(own, solution.margin[span])
-                rules = [
-                    loo_bound(loss, a, norms, weight, rule=rule) for rule in ("paper", "count")
-                ]
-                totals, size = totals + count * np.array(rules), size + count
-        return totals / size
 
     def _solver(self) -> str:
         paper = self.multi_class == "mcodm-paper"
@@ -205,7 +176,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         solutions = [m.solution for m in machines]
         for name, value in self._attributes(whole, solutions).items():
             setattr(self, name, value)
-        worst = max(solutions, key=lambda s: (s.status is not Status.CONVERGED, s.gap))
+        worst = _worst(solutions)
         self.n_iter_ = max(s.rounds for s in solutions)
         self.objective_ = _one_or_all([s.primal for s in solutions])
         self.dual_gap_ = _one_or_all([s.gap for s in solutions])
@@ -218,6 +189,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             self._kept = [Start(s.coef, s.dual) for s in solutions]
         else:
             self.__dict__.pop("_kept", None)
+
+    def _report(self, machines: list[Machine]) -> None:
+        worst = _worst([m.solution for m in machines])
         said = how_good(worst, self.tol, type(self).__name__)
         if worst.status is not Status.CONVERGED:
             warnings.warn(said, ConvergenceWarning, stacklevel=5)
@@ -245,6 +219,27 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _scores(self, X: Any) -> np.ndarray:
         raise NotImplementedError
 
+    # -- what a search over settings shares: see search.py ---------------------------------
+
+    def _footprint(self, X: Any, rows: int) -> float:
+        """Bytes that training on so many of the rows keeps, and predicting the others."""
+        raise NotImplementedError
+
+    def _shared(self, X: Any, limit: int, threads: int) -> Any:
+        """What the folds have in common, if anything."""
+        return None
+
+    def _cut(self, shared: Any, rows: np.ndarray) -> dict[str, Any]:
+        """What `_data` would find for some of the rows, cut out of what is shared."""
+        raise NotImplementedError
+
+    def _scores_on(self, whole: Problem, X: Any, values: np.ndarray | None) -> Scores | None:
+        """The way from models to scores of the rows of X; None where it takes a fitted model.
+
+        ``values`` are theirs with the training rows, where something is shared.
+        """
+        raise NotImplementedError
+
     # -- prediction ------------------------------------------------------------------------
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -268,10 +263,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             accept_large_sparse=True,
             reset=False,
         )
-        scores, k = self._scores(X), len(self.classes_)
-        if k > 2 and self.multi_class == "ovo":
-            return votes(scores, k)
-        return scores.ravel() if scores.shape[1] == 1 else scores
+        return decisions(self._scores(X), len(self.classes_), self.multi_class)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most likely class of each row.
@@ -286,9 +278,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return self.classes_[(scores > 0).astype(np.intp)]
-        return self.classes_[scores.argmax(axis=1)]
+        return self.classes_[winners(scores)]
 
     def save(self, path: Any) -> None:
         """Write the fitted classifier to a file that ``optimargin.load`` reads."""
@@ -303,7 +293,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
 
 @contextmanager
-def _unchanged_on_error(estimator: Any) -> Iterator[None]:
+def unchanged_on_error(estimator: Any) -> Iterator[None]:
     """Whatever goes wrong inside, the estimator is left as it was."""
     before = dict(vars(estimator))
     try:
@@ -320,18 +310,20 @@ def _floating(X: Any) -> Any:
     return np.float32 if dtype in _SMALL_INTEGERS else [np.float64, np.float32]
 
 
-class Machine(NamedTuple):
-    """An answer, and what its margins say of the leave-one-out error."""
+def number_of(lam: float | str, theta: float, total: float) -> float:
+    """The number that lam stands for on rows that weigh so much together."""
+    return total * (1.0 - theta) ** 2 if lam == "scale" else float(lam)
 
-    solution: Solution
-    loo: np.ndarray
+
+def _worst(solutions: list[Solution]) -> Solution:
+    return max(solutions, key=lambda s: (s.status is not Status.CONVERGED, s.gap))
 
 
 def _one_or_all(values: list[float]) -> Any:
     return values[0] if len(values) == 1 else np.array(values)
 
 
-def _weight(sample_weight: Any, X: Any) -> np.ndarray | None:
+def weight_of(sample_weight: Any, X: Any) -> np.ndarray | None:
     """The weights of the rows, or None where there is nothing to weigh."""
     if sample_weight is None:
         return None

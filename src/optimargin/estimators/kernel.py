@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from optimargin.estimators.classifier import MarginClassifier
-from optimargin.gram import make_gram
+from optimargin.estimators.classifier import MarginClassifier, Scores
+from optimargin.gram import Gram, make_gram, part, precision
 from optimargin.kernels import Kernel, make_kernel
 from optimargin.memory import limit_in_bytes
 from optimargin.problem import Problem, Start
@@ -20,6 +20,7 @@ from optimargin.solvers.choose import KERNEL
 from optimargin.threads import spans
 
 KERNELS = ("linear", "rbf", "laplacian", "poly", "sigmoid", "precomputed")
+WITH_GAMMA = ("rbf", "laplacian", "poly", "sigmoid")
 _BLOCK = 1 << 22  # kernel values held at a time in prediction
 
 
@@ -202,7 +203,10 @@ class ODMClassifier(MarginClassifier):
         return {"bias": bias, "gram": make_gram(self._kernel(), X, bias, limit, threads)}
 
     def _kernel(self) -> Kernel:
-        return make_kernel(self.kernel, self.gamma_, self.degree, self.coef0)
+        return self._kernel_of(self.gamma_)
+
+    def _kernel_of(self, gamma: float) -> Kernel:
+        return make_kernel(self.kernel, gamma, self.degree, self.coef0)
 
     def _attributes(self, whole: Problem, points: Any) -> dict[str, Any]:
         B, X, gram = np.vstack([p.coef for p in points]), whole.X, whole.gram
@@ -236,6 +240,30 @@ class ODMClassifier(MarginClassifier):
                 K = kernel.block(X[span].astype(rows.dtype, copy=False), rows)
             scores[span] = K @ self.dual_coef_.T
         return scores + self.intercept_
+
+    def _footprint(self, X: Any, rows: int) -> float:
+        return float(rows) * X.shape[0] * np.dtype(precision(self._kernel_of(1.0), X)).itemsize
+
+    def _shared(self, X: Any, limit: int, threads: int) -> Gram | None:
+        """The kernel matrix of all rows, if it does not depend on who is in a fold."""
+        if self.gamma == "scale" and self.kernel in WITH_GAMMA:
+            return None
+        self.gamma_ = _gamma(self.gamma, X, None)
+        return make_gram(self._kernel(), X, float(self.fit_intercept), limit, threads)
+
+    def _cut(self, shared: Gram, rows: np.ndarray) -> dict[str, Any]:
+        return {"bias": shared.bias, "gram": part(shared, rows)}
+
+    def _scores_on(self, whole: Problem, X: Any, values: np.ndarray | None) -> Scores | None:
+        gram = whole.gram
+        assert gram is not None
+        if values is None and self.kernel == "precomputed":
+            values = X
+        if values is None:
+            if self._footprint(whole.X, X.shape[0]) > gram.spare:
+                return None
+            values = self._kernel().block(X, whole.X)
+        return lambda B: values @ B.T + B.sum(axis=1) * gram.bias**2
 
     @property
     def coef_(self) -> np.ndarray:

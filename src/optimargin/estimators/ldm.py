@@ -13,8 +13,6 @@ from optimargin.estimators.classifier import MarginClassifier
 from optimargin.estimators.kernel import ODMClassifier
 from optimargin.estimators.linear import LinearODMClassifier
 from optimargin.loss import Loss, hinge
-from optimargin.margins import MeanProducts, ldm_loo_bound, loo_bound
-from optimargin.problem import Problem, Solution
 from optimargin.solvers.choose import LDM_KERNEL, LDM_LINEAR
 
 _ODM_ONLY = ("lam", "mu", "theta")
@@ -34,7 +32,7 @@ def _constraints(kind: type[MarginClassifier], solvers: tuple[str, ...]) -> dict
 
 
 class _MomentsMixin(MarginClassifier):
-    """What makes an LDM of an ODM classifier: its loss, the moments, the bounds."""
+    """What makes an LDM of an ODM classifier: its loss and the moments."""
 
     lam1: float
     lam2: float
@@ -47,34 +45,6 @@ class _MomentsMixin(MarginClassifier):
     def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
         moments = {"lam1": float(self.lam1), "lam2": float(self.lam2)}
         return {**super()._data(X, weight, threads), **moments}
-
-    def _bounds(self, problem: Problem, solution: Solution) -> np.ndarray:
-        # SVRG whitens no rows; their norms as given are larger, which keeps the bounds valid.
-        rows = vars(problem).get("whitened", problem)
-        kept = problem.kept if rows is not problem else slice(None)
-        assert solution.dual is not None
-        a, u = solution.dual[kept], solution.margin[kept]
-        theorem = loo_bound(rows.loss, a, rows.sqnorms, rows.weight, rule="paper")
-        count = ldm_loo_bound(
-            a,
-            u,
-            _mean_products(rows),
-            rows.weight,
-            lam1=problem.lam1,
-            lam2=problem.lam2,
-            whitened=rows is not problem,
-        )
-        return np.array([theorem, count])
-
-
-def _mean_products(rows: Problem) -> MeanProducts:
-    c = rows.shares * rows.y
-    if rows.gram is not None:
-        f = rows.gram.apply(c)
-        return MeanProducts(rows.sqnorms, rows.y * f, float(c @ f))
-    m, constant = c @ rows.X, rows.bias**2 * float(c.sum())
-    f = rows.X @ m + constant
-    return MeanProducts(rows.sqnorms, rows.y * f, float(m @ m + constant * c.sum()))
 
 
 class LDMClassifier(_MomentsMixin, ODMClassifier):

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import StrOptions
 
-from optimargin.estimators.classifier import MarginClassifier
+from optimargin.estimators.classifier import MarginClassifier, Scores
 from optimargin.memory import limit_in_bytes
 from optimargin.problem import Problem, Start
 from optimargin.solvers.choose import LINEAR
@@ -166,5 +166,16 @@ class LinearODMClassifier(MarginClassifier):
         return Start(coef, start.dual if same else None)
 
     def _scores(self, X: Any) -> np.ndarray:
-        scores = X @ self.coef_.T.astype(X.dtype, copy=False)
-        return (scores.toarray() if sp.issparse(scores) else scores) + self.intercept_
+        return _scores(X, self.coef_, self.intercept_)
+
+    def _footprint(self, X: Any, rows: int) -> float:
+        parts = (X.data, X.indices) if sp.issparse(X) else (X,)
+        return sum(part.nbytes for part in parts) * rows / X.shape[0]
+
+    def _scores_on(self, whole: Problem, X: Any, values: np.ndarray | None) -> Scores:
+        return lambda W: _scores(X, W[:, :-1], W[:, -1] * whole.bias)
+
+
+def _scores(X: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+    scores = X @ coef.T.astype(X.dtype, copy=False)
+    return (scores.toarray() if sp.issparse(scores) else scores) + intercept

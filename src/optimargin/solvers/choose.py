@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import scipy.sparse as sp
 
 from optimargin.loss import is_smooth
-from optimargin.problem import Points, Problem, Solution, Start, Stop, drive
+from optimargin.problem import Points, Problem, Solution, Start, Status, Stop, drive
 from optimargin.solvers.dcd import DCD
-from optimargin.solvers.kernel_newton import KernelNewton
+from optimargin.solvers.kernel_newton import KernelNewton, is_exact
 from optimargin.solvers.ldm import LDM
 from optimargin.solvers.ldm_svrg import LDMSVRG
 from optimargin.solvers.mcodm import McODM
+from optimargin.solvers.nearby import Nearby
 from optimargin.solvers.newton import Newton, is_direct
 from optimargin.solvers.svrg import SVRG
 
@@ -25,7 +28,7 @@ MULTI = ("auto", "dcd", "mcodm-paper")
 _STIFF = 100.0  # stiffness beyond which Newton wins on kernel rows
 _STIFF_SPARSE = 10.0  # the same on sparse rows with many features
 _STIFF_DIRECT = 1.0  # the same on sparse rows with few features, where Newton costs little
-_SMALL = 500  # rows of a kernel machine that Newton solves exactly in no time
+_EXACT = 1e-9  # relative gap of an answer that is as good as exact
 _FACTORED = 12_000  # rows of a kernel machine whose Newton systems can be factored
 
 
@@ -37,6 +40,14 @@ class Solver(Protocol):
     def points(self, problem: Problem, start: Start) -> Points:
         """Better and better points, each with both objectives."""
         ...
+
+
+_ON_KERNELS: dict[str, Callable[[int], Solver]] = {
+    "dcd": DCD,
+    "newton": KernelNewton,
+    "nearby": Nearby,  # for starts from a similar problem: see search.py
+}
+_ON_FEATURES: dict[str, Callable[[int], Solver]] = {"dcd": DCD, "newton": Newton, "svrg": SVRG}
 
 
 def solve(name: str, problem: Problem, start: Start, stop: Stop, seed: int) -> Solution:
@@ -51,7 +62,13 @@ def solve(name: str, problem: Problem, start: Start, stop: Stop, seed: int) -> S
             problem, start, stop
         )
     solver = choose(name, problem, seed)
-    return drive(solver.points(problem, start), stop, solver.name)
+    # The last of few Newton steps brings an exact answer: there is no reason to do without it.
+    exact = solver.name == "newton" and is_exact(problem)
+    goal = min(stop.tol, _EXACT) if exact else stop.tol
+    found = drive(solver.points(problem, start), stop._replace(tol=goal), solver.name)
+    if found.gap <= stop.tol and found.status in (Status.PRECISION, Status.MAX_ITER):
+        return replace(found, status=Status.CONVERGED)
+    return found
 
 
 def choose(name: str, problem: Problem, seed: int) -> Solver:
@@ -62,13 +79,12 @@ def choose(name: str, problem: Problem, seed: int) -> Solver:
         return LDM(seed) if name == "dcd" else LDMSVRG(seed)
     if problem.gram is not None:
         if name == "auto":
-            small = problem.n <= _SMALL
             stiff = problem.n <= _FACTORED and problem.stiffness > _STIFF
-            name = "newton" if small or stiff else "dcd"
-        return DCD(seed) if name == "dcd" else KernelNewton(seed)
+            name = "newton" if is_exact(problem) or stiff else "dcd"
+        return _ON_KERNELS[name](seed)
     if name == "auto":
         name = "dcd" if _is_easy(problem) else "newton"
-    return {"dcd": DCD, "newton": Newton, "svrg": SVRG}[name](seed)
+    return _ON_FEATURES[name](seed)
 
 
 def _is_easy(problem: Problem) -> bool:

@@ -26,6 +26,7 @@ from optimargin.problem import Point, Points, Problem, Start, Status
 from optimargin.rows import GramRows, compiled, feature_rows, fetch, push, score
 from optimargin.threads import shares, spread
 
+_SHARE = 4096  # rows that are worth a call of their own
 _AHEAD = 2  # rows that are on their way into the cache
 WORTH = 0.03  # rows that would gain less than this share of the mean gain can wait
 WORTH_KERNEL = 0.5  # the same where a look costs nothing beside a move
@@ -161,9 +162,12 @@ def _begin(problem: Problem, start: Start) -> tuple[np.ndarray, Any]:
         gram = problem.gram
         if start.dual is None and start.coef is not None:
             a = start.coef * y
-        a = np.clip(a, losses.a_min, losses.a_max)
+        given, a = a, np.clip(a, losses.a_min, losses.a_max)
         b = (a + problem.pull) * y
-        f = gram.apply(b) if b.any() else np.zeros(problem.n)
+        if start.dual is None and start.margin is not None and np.array_equal(given * y, b):
+            f = start.margin * y
+        else:
+            f = gram.apply(b) if b.any() else np.zeros(problem.n)
         return a, GramRows(gram.kept, gram.slot, gram.bias**2, gram.shift, f)
     rows = feature_rows(problem.X, problem.bias, np.zeros(problem.d + 1))
     if start.dual is None and start.coef is not None:
@@ -196,7 +200,7 @@ def _look(
         y, weight, first, last = problem.y, problem.weight, part.start, part.stop
         return _certify(problem.loss, rows, y, weight, q, a, first, last, u, gain, scored)
 
-    found = spread(task, shares(problem.n, 8), problem.threads)
+    found = spread(task, shares(problem.n, min(8, 1 + problem.n // _SHARE)), problem.threads)
     total, gap = (sum(column) for column in zip(*found, strict=True))
     if problem.gram is None:
         coef, norm2 = rows.w.copy(), float(rows.w @ rows.w)

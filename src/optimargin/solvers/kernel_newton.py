@@ -20,20 +20,21 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
+from optimargin.cholesky import cholesky, solve
 from optimargin.gram import Gram
 from optimargin.landmarks import pivoted_cholesky
 from optimargin.linesearch import best_step
 from optimargin.loss import curvature, dual_of, target, value
-from optimargin.problem import Point, Points, Problem, Start
+from optimargin.problem import Point, Points, Problem, Start, counted_on
 from optimargin.solvers.dcd import DCD
 
 _EXACT_UP_TO = 2500  # rows of a system that is factored in double precision and solved at once
 _FACTOR_UP_TO = 12_000  # rows of a system that is factored in single precision, as a guide
 _RANK = 600  # largest rank of the guide where that does not fit
 _FINEST = 1e-12  # relative residual of the most careful solution of a system
-_WARM = 6  # rounds of coordinate descent before the first step on many rows
+_WARM = 8  # rounds of coordinate descent before the first step on many rows
+_SMALL = 300  # rows of a system that is factored sooner than such a round is done
 
 Guide = Callable[[np.ndarray], np.ndarray]  # an approximate solution for a right-hand side
 
@@ -50,8 +51,8 @@ class KernelNewton:
         gram, y = problem.gram, problem.y
         assert gram is not None
         losses, weight = problem.losses, problem.weight
-        b = self._begin(problem, start)
-        f = gram.apply(b) if b.any() else np.zeros(problem.n)
+        b, u = self._begin(problem, start, gram.apply)
+        f = y * u
         factor: tuple[np.ndarray, np.ndarray] | None = None
         rounds, forcing = 0, 0.1
         while True:
@@ -80,8 +81,9 @@ class KernelNewton:
                     ):
                         new[active] = better
                         yield point
-            except scipy.linalg.LinAlgError:  # not positive definite, so not convex
-                return (yield from _descend(problem, b, rounds))
+            except np.linalg.LinAlgError:  # not positive definite, so not convex
+                descent = DCD().points(problem, Start(coef=b))
+                return (yield from counted_on(descent, rounds))
             f_new = gram.apply(new)
             p, df = new - b, f_new - f
             t = best_step(problem.loss, weight, u, y * df, float(b @ df), float(p @ df))
@@ -95,12 +97,22 @@ class KernelNewton:
             b, f = (new, f_new) if t == 1.0 else (b + t * p, f + t * df)
             rounds += 1
 
-    def _begin(self, problem: Problem, start: Start) -> np.ndarray:
-        """Where to start: on many rows, where a few rounds of coordinate descent lead."""
-        if start.coef is not None or problem.n <= _EXACT_UP_TO:
-            return np.zeros(problem.n) if start.coef is None else start.coef.astype(np.float64)
+    def _begin(self, problem: Problem, start: Start, apply: Guide) -> tuple[np.ndarray, np.ndarray]:
+        """Where to start, with its margins: on many rows, where some rounds of descent lead."""
+        if start.coef is not None:
+            b, u = start.coef.astype(np.float64), start.margin
+            return b, problem.y * apply(b) if u is None else u
+        if problem.n <= _SMALL:
+            return np.zeros(problem.n), np.zeros(problem.n)
         rounds = islice(DCD(self.seed).points(problem, Start()), _WARM)
-        return min(rounds, key=lambda point: point.primal).coef
+        best = min(rounds, key=lambda point: point.primal)
+        return best.coef, best.margin
+
+
+def is_exact(problem: Problem) -> bool:
+    """Whether the last step is a factorisation in double precision: the answer has no error."""
+    gram = problem.gram
+    return gram is not None and gram.n <= _EXACT_UP_TO and gram.kept.dtype == np.float64
 
 
 def _primal(losses, y: np.ndarray, b: np.ndarray, f: np.ndarray) -> float:
@@ -124,14 +136,8 @@ def _factored(gram: Gram, active: np.ndarray, ridge: np.ndarray, dtype: Any) -> 
     A = gram.square(active, dtype)
     least = 4.0 * np.finfo(dtype).eps * float(np.trace(A))
     A[np.diag_indices(len(active))] += np.maximum(ridge, least if dtype == np.float32 else 0.0)
-    # The transpose is in the order that LAPACK wants, so nothing is copied.
-    factor = scipy.linalg.cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False)
-
-    def solve(v: np.ndarray) -> np.ndarray:
-        found = scipy.linalg.cho_solve(factor, v.astype(dtype), check_finite=False)
-        return found.astype(np.float64)
-
-    return solve
+    factor = cholesky(A)
+    return lambda v: solve(factor, v).astype(np.float64)
 
 
 def _low_rank(
@@ -141,24 +147,13 @@ def _low_rank(
     G, inverse = factor[0][active], 1.0 / (ridge + factor[1][active])
     inner = (G.T * inverse) @ G
     inner[np.diag_indices(len(inner))] += 1.0
-    small = scipy.linalg.cho_factor(inner, lower=True, overwrite_a=True)
+    small = cholesky(inner)
 
-    def solve(v: np.ndarray) -> np.ndarray:
+    def guide(v: np.ndarray) -> np.ndarray:
         w = inverse * v
-        return w - inverse * (G @ scipy.linalg.cho_solve(small, G.T @ w))
+        return w - inverse * (G @ solve(small, G.T @ w))
 
-    return solve
-
-
-def _descend(problem: Problem, b: np.ndarray, rounds: int) -> Points:
-    """Coordinate descent from b, its rounds counted on."""
-    points = DCD().points(problem, Start(coef=b))
-    while True:
-        try:
-            point = next(points)
-        except StopIteration as end:
-            return end.value
-        yield point._replace(rounds=rounds + point.rounds)
+    return guide
 
 
 def _conjugate_gradients(

@@ -89,6 +89,15 @@ class McODM:
         return replace(found, dual=dual, history=history, status=_honest(found, stop))
 
 
+def convex_start(problem: Problem, start: Start, stop: Stop, seed: int) -> Start:
+    """Where a cold start stands after its first problem, found from a neighbour's.
+
+    It is convex, so all ways to it lead to the same place, whatever the upper side is.
+    """
+    loose = stop._replace(tol=max(stop.tol, _LOOSE))
+    return Start(dual=McODM(seed).solve(without_upper(problem), start, loose).dual)
+
+
 def without_upper(problem: Problem) -> Problem:
     """The problem in which no margin is too large."""
     return replace(problem, loss=problem.loss._replace(a_min=0.0))

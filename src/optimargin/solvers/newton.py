@@ -19,9 +19,9 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 
+from optimargin.cholesky import cholesky, solve
 from optimargin.linesearch import best_step
 from optimargin.loss import curvature, of_row, scaled, slope, value
 from optimargin.problem import Point, Points, Problem, Start
@@ -239,8 +239,7 @@ def is_direct(problem: Problem) -> bool:
 
 
 def _factored(problem: Problem, h: np.ndarray, g: np.ndarray) -> np.ndarray:
-    H = _hessian(problem, h)
-    return scipy.linalg.cho_solve(scipy.linalg.cho_factor(H, lower=True, overwrite_a=True), g)
+    return solve(cholesky(_hessian(problem, h)), g)
 
 
 def _conjugate_gradients(

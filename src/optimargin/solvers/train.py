@@ -1,0 +1,63 @@
+"""All machines of a problem: one for two classes, a joint one or several for more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from optimargin.classes import Part, parts
+from optimargin.problem import Problem, Solution, Start, Status, Stop
+from optimargin.solvers.choose import solve
+from optimargin.solvers.left_out import left_out
+
+_UNKNOWN = np.full(2, np.nan)
+
+
+class Plan(NamedTuple):
+    """How to train: the solver's name, how to treat several classes, when to stop, the seed.
+
+    ``bounds`` asks for what the answers say of the leave-one-out error.
+    """
+
+    solver: str
+    kind: str
+    stop: Stop
+    seed: int
+    bounds: bool = True
+
+
+class Machine(NamedTuple):
+    """An answer, and what its margins say of the leave-one-out error."""
+
+    solution: Solution
+    loo: np.ndarray
+
+
+def train(
+    plan: Plan,
+    whole: Problem,
+    starts: list[Start] | None = None,
+    each: Callable[..., Iterable[Any]] = map,
+) -> tuple[Problem, list[Machine]]:
+    """The machines, and the problem they solve: one made convex, where it was not.
+
+    ``each`` maps a function over machines and starts, on several threads if it likes.
+    """
+    makers = parts(plan.kind, whole.classes)
+    cold = [Start()] * len(makers)
+
+    def all_of(whole: Problem, starts: list[Start]) -> list[Machine]:
+        def one(maker: Part, start: Start) -> Machine:
+            problem = maker(whole).narrowed()
+            solution = solve(plan.solver, problem, start, plan.stop, plan.seed)
+            return Machine(solution, left_out(problem, solution) if plan.bounds else _UNKNOWN)
+
+        return list(each(one, makers, starts))
+
+    machines = all_of(whole, starts if starts and len(starts) == len(makers) else cold)
+    if any(m.solution.status is Status.INDEFINITE for m in machines):
+        whole = whole.convexified()
+        machines = all_of(whole, cold)
+    return whole, machines
