@@ -16,7 +16,20 @@ from benchmarks import machine
 from benchmarks.methods import Options
 from benchmarks.report import Result, Table, show, write_json, write_markdown
 
-NAMES = ("linear", "kernel", "memory", "start", "oracle", "defaults", "multiclass", "tuning")
+NAMES = (
+    "linear",
+    "kernel",
+    "memory",
+    "start",
+    "oracle",
+    "defaults",
+    "multiclass",
+    "tuning",
+    "regular",
+    "large",
+    "classes",
+    "results",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,6 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--only", default="", metavar="TEXT", help="data sets whose name contains this")
     add("--quick", action="store_true", help="tiny generated data: does everything run?")
     add("--no-peers", action="store_true", help="our solvers only")
+    add("--results", type=Path, default=_RESULTS, help="where long benchmarks keep what they found")
+    add("--pictures", type=Path, metavar="DIR", help="draw the pictures here")
     add("--search", type=Path, metavar="FILE", help="defaults: explore settings, keep them here")
     return parser
 
@@ -73,6 +88,8 @@ def _options(asked: argparse.Namespace) -> Options:
         quick=asked.quick,
         peers=not asked.no_peers,
         search=asked.search,
+        results=None if asked.quick else asked.results,
+        pictures=asked.pictures,
         limit=asked.limit,
         only=asked.only,
     )
@@ -87,6 +104,7 @@ def _command(name: str, options: Options) -> str:
     words += ["--only", options.only] if options.only else []
     words += ["--quick"] if options.quick else []
     words += ["--no-peers"] if not options.peers else []
+    words += ["--pictures", "DIR"] if options.pictures and name in ("large", "classes") else []
     words += ["--search", "FILE"] if options.search and name == "defaults" else []
     return shlex.join(words)
 

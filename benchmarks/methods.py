@@ -27,6 +27,8 @@ class Options(NamedTuple):
     quick: bool = False
     peers: bool = True
     search: Path | None = None
+    results: Path | None = None
+    pictures: Path | None = None
     limit: float = 20.0
     only: str = ""
 
