@@ -1,0 +1,109 @@
+"""The pictures of the docs; matplotlib is imported here alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart; markers and dashes do it
+# in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES = ("solid", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1)))
+_INK, _GRID = "#333333", "#dddddd"
+
+
+def training_times(seconds: Mapping[str, Mapping[str, float]], path: Path) -> None:
+    """Seconds of each method (inner keys) on each data set (outer keys), on a log scale."""
+    _dots(seconds, "seconds of one fit", path)
+
+
+def epochs(seconds: Mapping[str, Mapping[str, float]], path: Path) -> None:
+    """Seconds of one pass over the rows, as `training_times`."""
+    _dots(seconds, "seconds of one iteration", path)
+
+
+def accuracies(scores: Mapping[str, Sequence[float]], classes: Sequence[int], path: Path) -> None:
+    """Mean accuracy of each method with more and more classes."""
+    figure, axes = _sheet(1, 1, (7.0, 4.0))
+    axis = axes[0]
+    for k, (name, values) in enumerate(scores.items()):
+        axis.plot(
+            classes, values, label=name, color=COLOURS[k], marker=MARKERS[k],
+            linestyle=DASHES[k], linewidth=1.6, markersize=5.5,
+        )  # fmt: skip
+    axis.set_xticks(list(classes))
+    axis.set_xlabel("classes of segment")
+    axis.set_ylabel("test accuracy")
+    axis.grid(axis="y", color=_GRID, linewidth=0.7)
+    axis.legend(frameon=False, fontsize=9)
+    _save(figure, path)
+
+
+def histograms(margins: Mapping[int, Mapping[str, Sequence[float]]], path: Path) -> None:
+    """Margins over their mean, a panel for each number of classes, a step line a method."""
+    figure, axes = _sheet(2, 3, (9.0, 5.2))
+    every = np.concatenate([np.asarray(u) for found in margins.values() for u in found.values()])
+    low, high = np.quantile(every, [0.005, 0.995])
+    edges = np.linspace(min(low, -0.5), high, 41)
+    for axis, (count, found) in zip(axes, margins.items(), strict=False):
+        for k, (name, u) in enumerate(found.items()):
+            inside = np.clip(u, edges[0], edges[-1])  # the last bars hold the rest
+            share = np.histogram(inside, edges)[0] / len(inside)
+            axis.stairs(share, edges, color=COLOURS[k], fill=True, alpha=0.25)
+            axis.stairs(
+                share, edges, color=COLOURS[k], linewidth=1.4, linestyle=DASHES[k], label=name
+            )
+        axis.axvline(0.0, color=_INK, linewidth=0.8, linestyle=(0, (2, 2)))
+        axis.set_title(f"{count} classes", fontsize=10)
+    for axis in axes[len(margins) :]:
+        axis.set_visible(False)
+    for axis in axes[3:]:
+        axis.set_xlabel("margin / mean margin")
+    for axis in axes[::3]:
+        axis.set_ylabel("share of test rows")
+    lines, names = axes[0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
+    _save(figure, path)
+
+
+def _dots(seconds: Mapping[str, Mapping[str, float]], label: str, path: Path) -> None:
+    """A line for each data set, a mark for each method; none covers another."""
+    figure, axes = _sheet(1, 1, (7.0, 1.4 + 0.34 * len(seconds)))
+    axis = axes[0]
+    names, methods = list(seconds), list(next(iter(seconds.values())))
+    lanes = np.linspace(-0.26, 0.26, len(methods))
+    for k, method in enumerate(methods):
+        x, y = [seconds[name][method] for name in names], np.arange(len(names)) + lanes[k]
+        axis.scatter(x, y, label=method, color=COLOURS[k], marker=MARKERS[k], s=30, zorder=3)
+    axis.set_xscale("log")
+    axis.set_yticks(range(len(names)), names)
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x", color=_GRID, linewidth=0.7)
+    for k in range(1, len(names)):
+        axis.axhline(k - 0.5, color=_GRID, linewidth=0.7)
+    axis.set_axisbelow(True)
+    axis.set_xlabel(label)
+    lines, labels = axis.get_legend_handles_labels()
+    figure.legend(
+        lines, labels, loc="outside upper center", ncols=len(methods), frameon=False, fontsize=9
+    )
+    _save(figure, path)
+
+
+def _sheet(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Any]]:
+    figure = Figure(figsize=size, layout="constrained")
+    axes = list(np.ravel(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)))
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _save(figure: Figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
