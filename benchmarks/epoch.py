@@ -21,8 +21,8 @@ _LOOSE = (1e4, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
 _SEVERAL = 3  # epochs that are timed at least
 _SWEEPS = 4
 _DENSE = 0.1  # share of values that are not zero
-_VISITS = 20_000  # to rows, before a clock can be trusted
-_TRIALS = 10  # of what is over in no time
+_VISITS = 5_000  # to rows, before a clock can be trusted
+_TRIALS = 30  # of what is over in no time
 
 
 def sets(names: tuple[str, ...], options: Options) -> Iterator[tuple[str, Any, np.ndarray]]:
@@ -66,6 +66,6 @@ def _crammer_singer(X: Any, y: np.ndarray, repeats: int) -> float:
         more = trial(tight, 1)[1] - first
         if more >= max(_SEVERAL, _VISITS // len(y)):
             break
-    times = repeats * (1 if len(y) > _VISITS // 10 else _TRIALS)
+    times = repeats * (1 if len(y) > _VISITS else _TRIALS)
     (short, few), (long, many) = trial(_LOOSE[0], times), trial(tight, times)
     return (long - short) / max(many - few, 1)

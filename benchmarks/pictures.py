@@ -28,13 +28,16 @@ def epochs(seconds: Mapping[str, Mapping[str, float]], path: Path) -> None:
 
 
 def accuracies(scores: Mapping[str, Sequence[float]], classes: Sequence[int], path: Path) -> None:
-    """Mean accuracy of each method with more and more classes."""
+    """Mean accuracy of each method with more and more classes.
+
+    Later lines are thinner, so that equal ones can be seen below each other.
+    """
     figure, axes = _sheet(1, 1, (7.0, 4.0))
     axis = axes[0]
     for k, (name, values) in enumerate(scores.items()):
         axis.plot(
             classes, values, label=name, color=COLOURS[k], marker=MARKERS[k],
-            linestyle=DASHES[k], linewidth=1.6, markersize=5.5,
+            linestyle=DASHES[k], linewidth=3.0 - 0.6 * k, markersize=10.0 - 2.0 * k,
         )  # fmt: skip
     axis.set_xticks(list(classes))
     axis.set_xlabel("classes of segment")
@@ -46,10 +49,10 @@ def accuracies(scores: Mapping[str, Sequence[float]], classes: Sequence[int], pa
 
 def histograms(margins: Mapping[int, Mapping[str, Sequence[float]]], path: Path) -> None:
     """Margins over their mean, a panel for each number of classes, a step line a method."""
-    figure, axes = _sheet(2, 3, (9.0, 5.2))
+    figure, axes = _sheet(2, 3, (9.0, 5.2), sharey=False)
     every = np.concatenate([np.asarray(u) for found in margins.values() for u in found.values()])
     low, high = np.quantile(every, [0.005, 0.995])
-    edges = np.linspace(min(low, -0.5), high, 41)
+    edges = np.linspace(min(low, -0.5), high, 31)
     for axis, (count, found) in zip(axes, margins.items(), strict=False):
         for k, (name, u) in enumerate(found.items()):
             inside = np.clip(u, edges[0], edges[-1])  # the last bars hold the rest
@@ -96,12 +99,14 @@ def _dots(seconds: Mapping[str, Mapping[str, float]], label: str, path: Path) ->
     _save(figure, path)
 
 
-def _sheet(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Any]]:
+def _sheet(
+    rows: int, columns: int, size: tuple[float, float], sharey: bool = True
+) -> tuple[Figure, list[Any]]:
     figure = Figure(figsize=size, layout="constrained")
-    axes = list(np.ravel(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)))
+    axes = np.ravel(figure.subplots(rows, columns, sharex=True, sharey=sharey, squeeze=False))
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    return figure, list(axes)
 
 
 def _save(figure: Figure, path: Path) -> None:
