@@ -80,12 +80,12 @@ def linear() -> dict[str, list[Setting]]:
 
 
 def rbf() -> dict[str, list[Setting]]:
-    """Machines on kernel values; the SVM alone has an intercept, which comes with SVC."""
+    """Machines on kernel values; all have a constant, since SVC cannot do without."""
     return {
         "SVM": _svm(partial(SVC, kernel="precomputed")),
         "LDA": [_fixed(f"ridge={r:g}", partial(KernelLDA, r)) for r in RIDGES],
-        "ODM^L": _ldm(partial(LDMClassifier, kernel="precomputed")),
-        "ODM": _odm(partial(ODMClassifier, kernel="precomputed")),
+        "ODM^L": _ldm(partial(LDMClassifier, kernel="precomputed", fit_intercept=True)),
+        "ODM": _odm(partial(ODMClassifier, kernel="precomputed", fit_intercept=True)),
     }
 
 

@@ -166,12 +166,11 @@ def _table(kind: str, records: list[dict[str, Any]], options: Options) -> Table:
 
 def _only(kind: str) -> str:
     """What is to be said of one of the tables."""
+    constant = "all machines have a constant feature, the paper's have none"
     if kind == "rbf":
-        return f"width of the kernel {', '.join(map('{:g}'.format, WIDTHS))} average distances"
-    return (
-        "linear machines have a constant feature, the paper's have none; ODM^L is solved by SVRG to"
-        " a gap of 1 %"
-    )
+        widths = ", ".join(map("{:g}".format, WIDTHS))
+        return f"{constant}; width of the kernel {widths} average distances"
+    return f"{constant}; ODM^L is solved by SVRG to a gap of 1 %"
 
 
 def _averages(scores: dict[str, Any], paper: dict[str, printed.Printed]) -> list[Any]:
