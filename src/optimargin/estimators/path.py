@@ -20,6 +20,7 @@ from optimargin.estimators.classifier import number_of
 from optimargin.estimators.judged import Fold, Judged, Setting
 from optimargin.loss import odm
 from optimargin.problem import Problem, Solution, Start, Status, Stop
+from optimargin.solvers.choose import EXACT, judged_by
 from optimargin.solvers.mcodm import convex_start
 from optimargin.solvers.nearby import blended
 from optimargin.solvers.train import Machine, Plan, train
@@ -91,13 +92,16 @@ def walk(
 
 
 def refined(fold: Fold, outcome: Outcome, stop: Stop, scorer: Scorer | None) -> Outcome:
-    """The same setting as the plain classifier would train it, from the models that are there."""
+    """The same setting as exactly as the plain classifier trains it, from models that are near."""
     assert outcome.models is not None
     began, (_, lam, mu, theta) = time.perf_counter(), outcome.setting
     number = number_of(lam, theta, fold.total)
     problem = fold.whole.changed(loss=odm(number, mu, theta, fold.total))
     starts = [Start(coef) for coef in outcome.models]
-    problem, machines = train(_plan(fold, stop, scorer is None), problem, starts)
+    exact = stop._replace(tol=min(stop.tol, EXACT))
+    plan = _plan(fold, exact, scorer is None)._replace(solver="nearby")
+    problem, machines = train(plan, problem, starts)
+    machines = [m._replace(solution=judged_by(stop.tol, m.solution)) for m in machines]
     return _judge(fold, outcome.setting, problem, machines, scorer, began)._replace(models=None)
 
 

@@ -28,7 +28,7 @@ MULTI = ("auto", "dcd", "mcodm-paper")
 _STIFF = 100.0  # stiffness beyond which Newton wins on kernel rows
 _STIFF_SPARSE = 10.0  # the same on sparse rows with many features
 _STIFF_DIRECT = 1.0  # the same on sparse rows with few features, where Newton costs little
-_EXACT = 1e-9  # relative gap of an answer that is as good as exact
+EXACT = 1e-9  # relative gap of an answer that is as good as exact
 _FACTORED = 12_000  # rows of a kernel machine whose Newton systems can be factored
 
 
@@ -64,9 +64,14 @@ def solve(name: str, problem: Problem, start: Start, stop: Stop, seed: int) -> S
     solver = choose(name, problem, seed)
     # The last of few Newton steps brings an exact answer: there is no reason to do without it.
     exact = solver.name == "newton" and is_exact(problem)
-    goal = min(stop.tol, _EXACT) if exact else stop.tol
+    goal = min(stop.tol, EXACT) if exact else stop.tol
     found = drive(solver.points(problem, start), stop._replace(tol=goal), solver.name)
-    if found.gap <= stop.tol and found.status in (Status.PRECISION, Status.MAX_ITER):
+    return judged_by(stop.tol, found)
+
+
+def judged_by(tol: float, found: Solution) -> Solution:
+    """An answer for which more was attempted than was asked for, judged by what was."""
+    if found.gap <= tol and found.status in (Status.PRECISION, Status.MAX_ITER):
         return replace(found, status=Status.CONVERGED)
     return found
 

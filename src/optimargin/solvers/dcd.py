@@ -194,7 +194,8 @@ def _look(
 ) -> tuple[Point, float]:
     """The certificate of a, and every row's gain; with it the squared norm of the model."""
     pull, u = problem.pull, np.empty(problem.n)
-    scored = bool(np.any(a + pull))
+    pulled = a + pull if problem.lam2 else a
+    scored = bool(pulled.any())
 
     def task(part: slice) -> tuple[float, float]:
         y, weight, first, last = problem.y, problem.weight, part.start, part.stop
@@ -206,8 +207,8 @@ def _look(
         coef, norm2 = rows.w.copy(), float(rows.w @ rows.w)
     else:
         with np.errstate(over="ignore", invalid="ignore"):  # see Status.INDEFINITE
-            coef, norm2 = (a + pull) * problem.y, float((a + pull) @ u)
-    primal = 0.5 * norm2 + total - float(np.sum(pull * u))
+            coef, norm2 = pulled * problem.y, float(pulled @ u)
+    primal = 0.5 * norm2 + total - (float(np.sum(pull * u)) if problem.lam2 else 0.0)
     return Point(coef, a.copy(), u, primal, primal - gap, rounds), norm2
 
 
@@ -216,16 +217,12 @@ def _blended(problem: Problem, recent: list[Point]) -> Point:
     newest, linear = recent[0], problem.gram is None
     if len(recent) < _RECENT or not is_smooth(problem.loss) or problem.lam2:
         return newest
-    U = tuple(p.margin for p in recent)
+    B, U = np.stack([p.coef for p in recent]), tuple(p.margin for p in recent)
     # <w_j, w_k> is w_j.w_k in feature space, and a_j.u_k in the kernel's
-    pairs = [
-        [p.coef @ q.coef if linear else p.coef @ (problem.y * q.margin) for q in recent]
-        for p in recent
-    ]
+    G = B @ B.T if linear else B @ (np.stack(U) * problem.y).T
     worth = _WORTH_BLENDING * (newest.primal - newest.bound)
-    c, primal = best_blend(problem.loss, problem.weight, np.array(pairs), U, worth)
+    c, primal = best_blend(problem.loss, problem.weight, G, U, worth)
     if not primal < newest.primal:
         return newest
-    coef = sum(cj * p.coef for cj, p in zip(c, recent, strict=True))
     margin = sum(cj * u for cj, u in zip(c, U, strict=True))
-    return newest._replace(coef=coef, margin=margin, primal=primal)
+    return newest._replace(coef=c @ B, margin=margin, primal=primal)

@@ -2,7 +2,7 @@
 
 Problem   a kernel machine some of whose neighbours (other lam, mu or theta) are solved
 Update    those of `dcd`, from the best blend of the neighbours; those of `kernel_newton`
-          when the gap does not fall fast enough
+          when the gap does not fall fast enough, or is large and bound not to
 Source    ours.  A cold start decides by stiffness, because coordinate descent is slow from far
           away; near by, a few dozen of its rounds are cheaper than one factorisation
 Cost      a factorisation costs as much as a round for every fifty rows, so that is how long
@@ -17,12 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimargin.blend import best_blend
-from optimargin.problem import Points, Problem, Solution, Start, counted_on
+from optimargin.problem import Points, Problem, Solution, Start, counted_on, relative_gap
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.kernel_newton import KernelNewton
 
 _ROWS_A_ROUND = 50  # of those that are factored in the time of one round
-_LEAST = 8  # rounds in any case
+_LEAST = 8  # rounds in any case, unless ...
+_STIFF = 400.0  # ... the problem is so stiff
+_FAR = 0.1  # ... and the relative gap at the start so large
 _WORTH = 1e-9  # share of the objective that makes another step towards the best blend worth it
 
 
@@ -35,7 +37,7 @@ class Nearby:
 
     def points(self, problem: Problem, start: Start) -> Points:
         """The points of coordinate descent, and then those of Newton's method."""
-        patience = max(_LEAST, problem.n // _ROWS_A_ROUND)
+        patience, stiff = max(_LEAST, problem.n // _ROWS_A_ROUND), problem.stiffness > _STIFF
         points = DCD(self.seed).points(problem, start)
         best, before, rounds = None, np.inf, 0
         while True:
@@ -46,6 +48,8 @@ class Nearby:
             best = point if best is None or point.primal < best.primal else best
             rounds = point.rounds
             yield point
+            if not rounds and relative_gap(point.primal, point.bound) > _FAR and stiff:
+                break
             if rounds and rounds % patience == 0:
                 gap = best.primal - point.bound
                 if gap > 0.5 * before:
