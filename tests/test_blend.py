@@ -21,7 +21,7 @@ def test_no_blend_is_better(loss, seed, n, weighted):
         w = c @ W
         return 0.5 * w @ w + value(losses_, y * (X @ w)).sum()
 
-    c, best = best_blend(loss, weight, W @ W.T, tuple(y * (X @ w) for w in W), 1e-12)
+    c, best = best_blend(loss, weight, False, W @ W.T, tuple(y * (X @ w) for w in W), 1e-12)
     found = min(minimize(primal, start, method="BFGS").fun for start in (c, np.eye(3)[0]))
     assert np.isclose(best, primal(c), rtol=1e-9)
     assert best <= primal(np.eye(3)[0]) * (1 + 1e-12)
@@ -32,7 +32,7 @@ def test_equal_models_do_no_harm():
     from optimargin.loss import squared_hinge
 
     u = np.array([0.5, -1.0, 2.0])
-    c, best = best_blend(squared_hinge(1.0), None, np.ones((3, 3)), (u, u, u), 1e-12)
-    alone, single = best_blend(squared_hinge(1.0), None, np.ones((1, 1)), (u,), 1e-12)
+    c, best = best_blend(squared_hinge(1.0), None, False, np.ones((3, 3)), (u, u, u), 1e-12)
+    alone, single = best_blend(squared_hinge(1.0), None, False, np.ones((1, 1)), (u,), 1e-12)
     assert np.isclose(best, single)
     assert np.isclose(c.sum(), alone[0])

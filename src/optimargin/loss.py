@@ -65,6 +65,11 @@ def is_smooth(loss: Loss) -> bool:
     return loss.ridge_lo > _TINY
 
 
+def is_unbounded(loss: Loss) -> bool:
+    """Whether the dual variable may be any number."""
+    return bool(np.isneginf(loss.a_min) and np.isposinf(loss.a_max))
+
+
 def steepest(loss: Loss) -> float:
     """The largest curvature of the loss."""
     return 1.0 / (min(loss.ridge_lo, loss.ridge_hi) if loss.a_min < 0.0 else loss.ridge_lo)
@@ -135,6 +140,18 @@ def conjugate(loss, a):
     return below * (0.5 * loss.ridge_lo * below - loss.lo) + above * (
         0.5 * loss.ridge_hi * above - loss.hi
     )
+
+
+@register_jitable
+def conjugate_slope(loss, a):
+    """Derivative of psi at a, for a other than 0, where it has a kink."""
+    return (a > 0.0) * (loss.ridge_lo * a - loss.lo) + (a < 0.0) * (loss.ridge_hi * a - loss.hi)
+
+
+@register_jitable
+def conjugate_curvature(loss, a):
+    """Second derivative of psi at a, for a other than 0."""
+    return (a > 0.0) * loss.ridge_lo + (a < 0.0) * loss.ridge_hi
 
 
 @register_jitable

@@ -7,7 +7,8 @@ Update    a_i <- argmax D along coordinate i, in closed form (loss.dual_step);
 Source    odm.txt, Algorithm 1, in random order.  Ours: the signed variable, and a round
           made of one look at all rows, which gives the certificate and what each
           row would gain, and then sweeps over the rows that would gain most; the primal
-          point is the best blend of the last few models
+          point is the best blend of the last few models, and with a kernel the dual
+          variables leap to their own best blend
 Cost      a round reads the data once, and again for each sweep in proportion to the rows
           that still gain; rows at rest are left out without further rules
 """
@@ -21,7 +22,16 @@ from typing import Any
 import numpy as np
 
 from optimargin.blend import best_blend
-from optimargin.loss import dual_gain, dual_of, dual_step, is_smooth, of_row, row_gap, value
+from optimargin.loss import (
+    dual_gain,
+    dual_of,
+    dual_step,
+    is_smooth,
+    is_unbounded,
+    of_row,
+    row_gap,
+    value,
+)
 from optimargin.problem import Point, Points, Problem, Start, Status
 from optimargin.rows import GramRows, compiled, feature_rows, fetch, push, score
 from optimargin.threads import shares, spread
@@ -33,6 +43,7 @@ WORTH_KERNEL = 0.5  # the same where a look costs nothing beside a move
 _SWEEPS = 16  # most sweeps between two looks
 _RECENT = 3  # models among whose blends the best is looked for
 _WORTH_BLENDING = 0.01  # share of the gap that makes another step of that search worth it
+_WORTH_LEAPING = 1e-3  # the same for the dual variables
 _SPENT = 0.1  # look again when a sweep gains less than this share of the first
 
 
@@ -49,16 +60,23 @@ class DCD:
         a, rows = _begin(problem, start)
         q, gain, rounds = problem.sqnorms, np.empty(problem.n), 0
         recent: list[Point] = []
+        trail: list[tuple[np.ndarray, np.ndarray]] = []  # dual variables and their margins
+        # Worth it with a kernel, where a move costs as much as a pass over all rows, and
+        # possible where no bound is in the way.
+        leaping = problem.gram is not None and is_unbounded(problem.loss)
         worth = WORTH if problem.gram is None else WORTH_KERNEL
         while True:
             point, norm2 = _look(problem, rows, a, q, gain, rounds)
             if not norm2 >= -1e-6 * abs(point.primal):  # or not a number any more
                 return Status.INDEFINITE
             recent = [point, *recent[: _RECENT - 1]] if rounds else []
+            trail = [(a.copy(), point.margin), *trail[: _RECENT - 1]] if leaping else []
             point = _blended(problem, recent) if recent else point
             recent = [p._replace(dual=None) for p in recent]
             yield point
             rounds += 1
+            if len(trail) > 1:
+                trail[0] = _leap(problem, rows, a, trail, point.primal - point.bound)
 
             def visit(order: np.ndarray, least: float, point: Point = point) -> Visit:
                 total = 0.0
@@ -214,15 +232,33 @@ def _look(
 
 def _blended(problem: Problem, recent: list[Point]) -> Point:
     """The newest of the points, its model replaced by the best in the span of all."""
-    newest, linear = recent[0], problem.gram is None
+    newest = recent[0]
     if len(recent) < _RECENT or not is_smooth(problem.loss) or problem.lam2:
         return newest
     B, U = np.stack([p.coef for p in recent]), tuple(p.margin for p in recent)
     # <w_j, w_k> is w_j.w_k in feature space, and a_j.u_k in the kernel's
-    G = B @ B.T if linear else B @ (np.stack(U) * problem.y).T
+    G = B @ B.T if problem.gram is None else B @ (np.stack(U) * problem.y).T
     worth = _WORTH_BLENDING * (newest.primal - newest.bound)
-    c, primal = best_blend(problem.loss, problem.weight, G, U, worth)
+    c, primal = best_blend(problem.loss, problem.weight, False, G, U, worth)
     if not primal < newest.primal:
         return newest
     margin = sum(cj * u for cj, u in zip(c, U, strict=True))
     return newest._replace(coef=c @ B, margin=margin, primal=primal)
+
+
+def _leap(
+    problem: Problem,
+    rows: Any,
+    a: np.ndarray,
+    trail: list[tuple[np.ndarray, np.ndarray]],
+    gap: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Move the dual variables to the best in the span of where they were; there, with margins.
+
+    As in the method of conjugate gradients, the span has the last step in it.
+    """
+    A, U = np.stack([p[0] for p in trail]), np.stack([p[1] for p in trail])
+    c, _ = best_blend(problem.loss, problem.weight, True, A @ U.T, tuple(A), _WORTH_LEAPING * gap)
+    a[:], u = c @ A, c @ U
+    rows.f[:] = problem.y * u
+    return a.copy(), u

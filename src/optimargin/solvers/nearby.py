@@ -2,10 +2,10 @@
 
 Problem   a kernel machine some of whose neighbours (other lam, mu or theta) are solved
 Update    those of `dcd`, from the best blend of the neighbours; those of `kernel_newton`
-          when the gap does not fall fast enough, or is large and bound not to
+          when the gap does not fall fast enough
 Source    ours.  A cold start decides by stiffness, because coordinate descent is slow from far
           away; near by, a few dozen of its rounds are cheaper than one factorisation
-Cost      a factorisation costs as much as a round for every fifty rows, so that is how long
+Cost      a factorisation costs as much as a round for every twenty-five rows, so that is how long
           the gap may take to halve
 """
 
@@ -17,14 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimargin.blend import best_blend
-from optimargin.problem import Points, Problem, Solution, Start, counted_on, relative_gap
+from optimargin.problem import Points, Problem, Solution, Start, counted_on
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.kernel_newton import KernelNewton
 
-_ROWS_A_ROUND = 50  # of those that are factored in the time of one round
-_LEAST = 8  # rounds in any case, unless ...
-_STIFF = 400.0  # ... the problem is so stiff
-_FAR = 0.1  # ... and the relative gap at the start so large
+_ROWS_A_ROUND = 25  # of those that are factored in the time of one round
+_LEAST = 8  # rounds in any case
 _WORTH = 1e-9  # share of the objective that makes another step towards the best blend worth it
 
 
@@ -37,7 +35,7 @@ class Nearby:
 
     def points(self, problem: Problem, start: Start) -> Points:
         """The points of coordinate descent, and then those of Newton's method."""
-        patience, stiff = max(_LEAST, problem.n // _ROWS_A_ROUND), problem.stiffness > _STIFF
+        patience = max(_LEAST, problem.n // _ROWS_A_ROUND)
         points = DCD(self.seed).points(problem, start)
         best, before, rounds = None, np.inf, 0
         while True:
@@ -48,8 +46,6 @@ class Nearby:
             best = point if best is None or point.primal < best.primal else best
             rounds = point.rounds
             yield point
-            if not rounds and relative_gap(point.primal, point.bound) > _FAR and stiff:
-                break
             if rounds and rounds % patience == 0:
                 gap = best.primal - point.bound
                 if gap > 0.5 * before:
@@ -65,5 +61,5 @@ def blended(problem: Problem, neighbours: Sequence[Solution]) -> Start:
         return Start()
     B, U = np.stack([s.coef for s in neighbours]), np.stack([s.margin for s in neighbours])
     worth = _WORTH * abs(neighbours[0].primal)
-    c, _ = best_blend(problem.loss, problem.weight, B @ (problem.y * U).T, U, worth)
+    c, _ = best_blend(problem.loss, problem.weight, False, B @ (problem.y * U).T, U, worth)
     return Start(coef=c @ B, margin=c @ U)
