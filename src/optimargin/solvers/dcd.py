@@ -59,6 +59,7 @@ class DCD:
         rng = np.random.default_rng(self.seed)
         a, rows = _begin(problem, start)
         q, gain, rounds = problem.sqnorms, np.empty(problem.n), 0
+        everything = np.arange(problem.n)
         recent: list[Point] = []
         trail: list[tuple[np.ndarray, np.ndarray]] = []  # dual variables and their margins
         # Worth it with a kernel, where a move costs as much as a pass over all rows, and
@@ -78,17 +79,14 @@ class DCD:
             if len(trail) > 1:
                 trail[0] = _leap(problem, rows, a, trail, point.primal - point.bound)
 
-            def visit(order: np.ndarray, least: float, point: Point = point) -> Visit:
-                total = 0.0
-                for part, segment in segments(problem, rows, order):
-                    total += sweep(
-                        problem.loss, segment, problem.y, problem.weight, q, a, part, least, gain
-                    )
-                    if segment is not rows:
-                        yield point  # computing kernel rows takes long: a chance to stop
-                return total
-
-            yield from passes(gain, worth, rng, visit)
+            least = worth * float(gain.mean())
+            for part, segment in segments(problem, rows, everything):
+                seed = rng.integers(1, 2**62)
+                _passes(
+                    problem.loss, segment, problem.y, problem.weight, q, a, part, least, gain, seed
+                )
+                if segment is not rows:
+                    yield point  # computing kernel rows takes long: a chance to stop
 
 
 Visit = Generator[Point, None, float]  # sweeps over some rows; what they gained
@@ -147,6 +145,26 @@ def _shuffle(order, seed):
         state ^= state << np.uint64(17)
         j = np.int64(state % np.uint64(k + 1))
         order[k], order[j] = order[j], order[k]
+    return state
+
+
+@compiled
+def _passes(loss, rows, y, weight, q, a, members, least, gain, seed):
+    """Sweeps over those of the rows that would gain, until they gain little more."""
+    order, first = np.empty_like(members), 0.0
+    for _ in range(_SWEEPS):
+        count = 0
+        for i in members:
+            if gain[i] > least:
+                order[count] = i
+                count += 1
+        if count == 0:
+            break
+        seed = _shuffle(order[:count], seed)
+        total = sweep(loss, rows, y, weight, q, a, order[:count], least, gain)
+        first = max(first, total)
+        if total <= _SPENT * first:
+            break
 
 
 @compiled
