@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -61,6 +61,14 @@ class Fold:
         """Whether a search gives less exact answers than the plain classifier would."""
         quick = self.model.solver == "auto" and not self.is_joint and is_exact(self.whole)
         return quick and self.is_definite
+
+    @cached_property
+    def rough(self) -> Problem:
+        """The problem for rough answers: kernel values in single precision take half the time."""
+        gram = self.whole.gram
+        if gram is None or not self.is_rough:
+            return self.whole
+        return self.whole.changed(gram=replace(gram, kept=gram.kept.astype(np.float32)))
 
 
 class Judged(ClassifierMixin, BaseEstimator):

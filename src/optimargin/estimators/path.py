@@ -76,7 +76,7 @@ def walk(
         for theta, mu in pairs:
             began = time.perf_counter()
             setting, number = Setting(gamma, lam, mu, theta), number_of(lam, theta, fold.total)
-            problem = fold.whole.changed(loss=odm(number, mu, theta, fold.total))
+            problem = fold.rough.changed(loss=odm(number, mu, theta, fold.total))
             if fold.is_joint:
                 if mu == max(grid.mus):
                     convex[theta] = convex_start(problem.narrowed(), convex[theta], stop, plan.seed)
