@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from optimargin.blend import best_blend
-from optimargin.loss import is_smooth, scaled, value
+from optimargin.loss import conjugate, is_smooth, is_unbounded, scaled, value
 from strategies import losses
 
 
@@ -36,3 +36,21 @@ def test_equal_models_do_no_harm():
     alone, single = best_blend(squared_hinge(1.0), None, False, np.ones((1, 1)), (u,), 1e-12)
     assert np.isclose(best, single)
     assert np.isclose(c.sum(), alone[0])
+
+
+@given(losses.filter(is_unbounded), st.integers(0, 10**6), st.integers(2, 40), st.booleans())
+def test_a_blend_of_dual_variables_is_no_worse_than_where_they_are(loss, seed, n, weighted):
+    rng = np.random.default_rng(seed)
+    Z, A = rng.normal(size=(n, 4)), rng.normal(size=(3, n))
+    weight = rng.uniform(0.1, 2, n) if weighted else None
+    losses_ = loss if weight is None else scaled(loss, weight)
+
+    def least(c):
+        w = c @ A @ Z
+        return 0.5 * w @ w + conjugate(losses_, c @ A).sum()
+
+    W = A @ Z
+    c, best = best_blend(loss, weight, True, W @ W.T, tuple(A), 1e-12)
+    size = 1 + abs(least(c))
+    assert np.isclose(best, least(c), rtol=1e-9, atol=1e-9 * size)
+    assert best <= least(np.eye(3)[0]) + 1e-9 * size

@@ -6,6 +6,8 @@ from scipy.optimize import minimize_scalar
 
 from optimargin.loss import (
     conjugate,
+    conjugate_curvature,
+    conjugate_slope,
     curvature,
     dual_gain,
     dual_of,
@@ -77,6 +79,19 @@ def test_curvature_matches_differences_of_the_slope(loss, u):
         return
     difference = (slope(loss, u + step) - slope(loss, u - step)) / (2 * step)
     assert curvature(loss, u) == pytest.approx(difference, rel=1e-4, abs=1e-5)
+
+
+@given(losses, st.floats(0.01, 0.9), st.sampled_from([-1.0, 1.0]))
+def test_slope_and_curvature_of_the_conjugate_match_differences(loss, share, sign):
+    a = share * np.clip(10.0 * sign, loss.a_min, loss.a_max)
+    if a == 0.0:
+        return
+    h = 1e-6 * abs(a)
+    steps = conjugate(loss, a + h) - conjugate(loss, a - h)
+    size = abs(loss.lo) + abs(loss.hi) + (loss.ridge_lo + loss.ridge_hi) * abs(a)
+    assert np.isclose(conjugate_slope(loss, a), steps / (2 * h), atol=1e-4 * size)
+    bend = conjugate_slope(loss, a + h) - conjugate_slope(loss, a - h)
+    assert np.isclose(conjugate_curvature(loss, a), bend / (2 * h), rtol=1e-3, atol=1e-4 * size)
 
 
 @given(losses, margins, st.floats(0, 1), st.floats(1e-3, 1e3))

@@ -76,6 +76,19 @@ def test_it_finds_what_a_grid_search_finds(kind):
     )
 
 
+def test_contenders_are_trained_as_exactly_as_the_plain_classifier_trains_them():
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(600, 4))
+    labels = np.sin(2 * Z[:, 0]) + Z[:, 1] * Z[:, 2] + 0.8 * rng.normal(size=600) > 0
+    grid = {**GRID, "theta": [0.1, 0.4, 0.6]}
+    ours = tuned(ODMClassifierCV, grid, tol=1e-3).fit(Z, labels)
+    theirs = searched(ODMClassifierCV, grid, tol=1e-3).fit(Z, labels)
+    assert ours.best_params_ == theirs.best_params_
+    assert ours.best_score_ == theirs.best_score_
+    best = [ours.cv_results_[f"split{k}_test_score"][ours.best_index_] for k in range(5)]
+    assert best == [theirs.cv_results_[f"split{k}_test_score"][ours.best_index_] for k in range(5)]
+
+
 @both
 @pytest.mark.parametrize("multi_class", ["mcodm", "ovr", "ovo"])
 def test_it_finds_what_a_grid_search_finds_among_several_classes(kind, multi_class):

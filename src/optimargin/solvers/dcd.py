@@ -59,7 +59,6 @@ class DCD:
         rng = np.random.default_rng(self.seed)
         a, rows = _begin(problem, start)
         q, gain, rounds = problem.sqnorms, np.empty(problem.n), 0
-        everything = np.arange(problem.n)
         recent: list[Point] = []
         trail: list[tuple[np.ndarray, np.ndarray]] = []  # dual variables and their margins
         # Worth it with a kernel, where a move costs as much as a pass over all rows, and
@@ -78,9 +77,8 @@ class DCD:
             rounds += 1
             if len(trail) > 1:
                 trail[0] = _leap(problem, rows, a, trail, point.primal - point.bound)
-
             least = worth * float(gain.mean())
-            for part, segment in segments(problem, rows, everything):
+            for part, segment in segments(problem, rows, np.flatnonzero(gain > least)):
                 seed = rng.integers(1, 2**62)
                 _passes(
                     problem.loss, segment, problem.y, problem.weight, q, a, part, least, gain, seed
