@@ -26,7 +26,7 @@ from benchmarks.timing import timed
 from optimargin import LinearODMClassifier
 from optimargin.loss import odm
 from optimargin.problem import Problem, Start
-from optimargin.solvers.mcodm import begin, freeze, sweep
+from optimargin.solvers.rowwise import begin, freeze, sweep
 
 SMALL = ("iris", "wine", "glass", "svmguide2", "vehicle", "vowel", "segment", "dna")
 EPOCHS = ("letter", "usps", "news20", "mnist")
@@ -165,7 +165,7 @@ def _sweeps(problem: Problem, count: int) -> float:
     for seed in range(count):
         freeze(problem, s, "index")
         order = np.random.default_rng(seed).permutation(problem.n)
-        duals = (s.r, s.M, problem.weight, problem.sqnorms, s.alpha, s.beta)
+        duals = (s.r, s.M, problem.weight, problem.sqnorms, s.dual, s.beta, s.near)
         seconds += timed(partial(sweep, problem.loss, s.rows, problem.y, *duals, order, 0.0, gain))[
             0
         ]

@@ -17,9 +17,13 @@ Its dual variables are alpha_l <= 0 for l != y with alpha_y = -sum alpha_l, and 
 
 from __future__ import annotations
 
+import numpy as np
 from numba.extending import register_jitable
 
 from optimargin.loss import conjugate, value
+from optimargin.rows import CONTIGUOUS
+
+_inlined = register_jitable(**CONTIGUOUS)  # loops over the classes use vector units
 
 
 @register_jitable
@@ -39,10 +43,9 @@ def ahead(f, y, r, M):
 
 
 @register_jitable
-def row_loss(loss, f, y, r, M):
-    """The convex loss of a row with scores f."""
-    u = f[y] - f[runner_up(f, y)]
-    return value(loss, min(u, loss.lo)) + value(loss, max(ahead(f, y, r, M), loss.hi))
+def row_loss(loss, u, v):
+    """The convex loss of a row with the margin u and, on the upper side, v."""
+    return value(loss, min(u, loss.lo)) + value(loss, max(v, loss.hi))
 
 
 @register_jitable
@@ -51,30 +54,33 @@ def row_conjugate(loss, own, beta, M):
     return conjugate(loss, own) + conjugate(loss, -beta) + beta * M
 
 
-@register_jitable
-def level(B, y, P, Q):
-    """The nu with P + sum_{l != y} (B_l - nu)_+ = Q nu.
+@_inlined
+def level(B, P, Q):
+    """The nu with P + sum_l (B_l - nu)_+ = Q nu, over the rivals: B of the own class is -inf.
 
     The difference of both sides is convex and decreasing, so Newton's method from the left
-    ends after a few pieces; the sort of mcodm.txt, Algorithm 2, finds the same number.
+    ends after a few pieces, each with fewer rivals above nu than the last; the sort of
+    mcodm.txt, Algorithm 2, finds the same number.
     """
-    nu = P / Q
+    nu, before = P / Q, len(B) + 1
     while True:
-        s, m = P, Q
+        excess, above = 0.0, 0
         for j in range(len(B)):
-            if j != y and B[j] > nu:
-                s += B[j]
-                m += 1.0
-        if not s / m > nu:
+            over = B[j] - nu
+            excess += max(over, 0.0)
+            above += over > 0.0
+        if above == 0 or above >= before:
             return nu
-        nu = s / m
+        nu += (P - Q * nu + excess) / (Q + above)
+        before = above
 
 
-@register_jitable
-def row_step(loss, A, f, y, r, M, alpha, beta, B, change):
+@_inlined
+def row_step(loss, A, f, y, r, M, alpha, beta, rest, B, change):
     """The best alpha and beta of one row, the other rows held (mcodm.txt, eq. 6).
 
-    ``A`` is K_ii and ``f`` the scores now.  Writes to ``change`` what the step adds to the
+    ``A`` is K_ii and ``f`` the scores now.  Classes may be left out: their alpha stay, and
+    ``rest`` is what they add to alpha_y.  Writes to ``change`` what the step adds to the
     row's share in the models, and returns what the dual gains and the step of beta; the
     step of alpha is ``change`` without beta's part.  ``B`` is working space.
 
@@ -85,22 +91,21 @@ def row_step(loss, A, f, y, r, M, alpha, beta, B, change):
     share = beta if joint else 0.0
     for m in range(len(f)):
         B[m] = f[m] - A * alpha[m] + loss.lo
-    B[y] += A * share - loss.lo
-    nu = level(B, y, A * B[y] / D, A / D)
+    own, B[y] = B[y] + A * share - loss.lo, -np.inf
+    nu = level(B, A * own / D + A * rest, A / D)
     new = share
     if joint:
-        E, F = A + loss.ridge_hi, M + loss.hi - B[y]
+        E, F = A + loss.ridge_hi, M + loss.hi - own
         new = 0.0
-        if nu > B[y] + D * F / A:
+        if nu > own + D * F / A:
             det = D * E - A * A
-            nu = level(B, y, (A * E * B[y] + A * A * F) / det, A * E / det)
-            new = max((A * (E * nu - A * F - E * B[y]) / det - F) / E, 0.0)
-    total = 0.0
+            nu = level(B, (A * E * own + A * A * F) / det + A * rest, A * E / det)
+            new = max((A * (E * nu - A * F - E * own) / det - F) / E, 0.0)
+    total, inverse = rest, 1.0 / A
     for m in range(len(f)):
-        if m != y:
-            to = min((nu - B[m]) / A, 0.0)
-            change[m] = to - alpha[m]
-            total -= to
+        to = min((nu - B[m]) * inverse, 0.0)
+        change[m] = to - alpha[m]
+        total -= to
     change[y] = total - alpha[y]
     if not joint:
         new = beta
@@ -120,6 +125,30 @@ def row_step(loss, A, f, y, r, M, alpha, beta, B, change):
 
 
 @register_jitable
+def close_classes(f, y, r, alpha, change, bar, out):
+    """Write to ``out`` the classes a row is to meet for a while; returns how many.
+
+    The own class, the frozen rival where there is one (so the two are the first), those that
+    move in the next step, and as far as there is room those that have a dual variable
+    or a score above ``bar``.  From the class after the own on: of many that tie, as all do in
+    the beginning, rows of different classes take different ones.
+    """
+    out[0], size = y, 1
+    if r >= 0:
+        out[1], size = r, 2
+    k = len(f)
+    for late in (False, True):
+        for step in range(1, k):
+            m = y + step if y + step < k else y + step - k
+            moves = change[m] != 0.0
+            wanted = moves != late and (moves or alpha[m] < 0.0 or f[m] > bar)
+            if wanted and m != r and size < len(out):
+                out[size] = m
+                size += 1
+    return size
+
+
+@_inlined
 def row_prox(loss, tau, f, y, r, M, alpha, beta, B, new):
     """The alpha and beta that belong to scores f, if leaving (alpha, beta) has a price.
 
@@ -129,13 +158,12 @@ def row_prox(loss, tau, f, y, r, M, alpha, beta, B, new):
     D = tau + loss.ridge_lo
     for m in range(len(f)):
         B[m] = f[m] - tau * alpha[m] + loss.lo
-    B[y] -= loss.lo
-    nu = level(B, y, tau * B[y] / D, tau / D)
-    total = 0.0
+    own, B[y] = B[y] - loss.lo, -np.inf
+    nu = level(B, tau * own / D, tau / D)
+    total, inverse = 0.0, 1.0 / tau
     for m in range(len(f)):
-        if m != y:
-            new[m] = min((nu - B[m]) / tau, 0.0)
-            total -= new[m]
+        new[m] = min((nu - B[m]) * inverse, 0.0)
+        total -= new[m]
     new[y] = total
     lead, to = ahead(f, y, r, M), 0.0
     if loss.a_min < 0.0:

@@ -234,7 +234,7 @@ def _prefetch_instruction(typingctx, array, index):
     return types.void(array, index), generate
 
 
-_prefetch: Any = _prefetch_instruction
+prefetch: Any = _prefetch_instruction
 
 
 @overload(fetch, jit_options=LOOP)
@@ -245,9 +245,9 @@ def _fetch_sparse(rows, i):
     def implementation(rows, i):
         first, last = rows.indptr[i], rows.indptr[i + 1]
         for k in range(first, last, _LINE // rows.data.itemsize):
-            _prefetch(rows.data, k)
+            prefetch(rows.data, k)
         for k in range(first, last, _LINE // rows.indices.itemsize):
-            _prefetch(rows.indices, k)
+            prefetch(rows.indices, k)
 
     return implementation
 
@@ -260,7 +260,7 @@ def _fetch_dense(rows, i):
     def implementation(rows, i):
         d = rows.X.shape[1]
         for k in range(i * d, (i + 1) * d, _LINE // rows.X.itemsize):
-            _prefetch(rows.X, k)
+            prefetch(rows.X, k)
 
     return implementation
 

@@ -16,18 +16,13 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from optimargin.classwise import push_classes, scores
-from optimargin.loss import of_row
-from optimargin.multiclass import row_conjugate, row_loss, row_step, runner_up
 from optimargin.problem import Point, Points, Problem, Round, Solution, Start, Status, Stop, drive
-from optimargin.rows import GramRows, compiled, feature_rows, fetch
 from optimargin.solvers.dcd import WORTH, WORTH_KERNEL, Visit, passes, segments
-from optimargin.solvers.together import patience_with_rows, proximal_points, shares_of
-from optimargin.threads import shares, spread
+from optimargin.solvers.rowwise import State, begin, freeze, look, sweep
+from optimargin.solvers.together import patience_with_rows, proximal_points
 
 _LOOSE = 0.01  # gap at which the first runner-ups are looked up again
 _TIGHTER = 0.1  # of it, the next time
@@ -35,16 +30,6 @@ _OUTER = 100  # most problems between two of which runner-ups change
 _SMALL = 2_000  # numbers in alpha of a problem that is solved exactly in no time
 _PATIENT = 150  # rounds that may be spent on that
 _TINY = 1e-8  # least squared norm of a row, relative to its ridge
-
-
-class State(NamedTuple):
-    """Everything that changes: the dual variables, the frozen runner-ups, and the models."""
-
-    alpha: np.ndarray
-    beta: np.ndarray
-    r: np.ndarray
-    M: np.ndarray
-    rows: Any
 
 
 @dataclass(frozen=True)
@@ -85,7 +70,7 @@ class McODM:
         if last is not None and found.primal > last.primal:
             # Cut short: the last model is the better one, and by no means worse in this problem.
             found = replace(last, status=found.status, rounds=rounds)
-        dual = np.column_stack([state.alpha, state.beta, state.r])
+        dual = state.whole_dual()
         return replace(found, dual=dual, history=history, status=_honest(found, stop))
 
 
@@ -121,74 +106,6 @@ def _honest(found: Solution, stop: Stop) -> Status:
     return Status.CONVERGED if found.gap <= stop.tol else found.status
 
 
-def begin(problem: Problem, start: Start) -> State:
-    """The state to start from."""
-    n, k = problem.n, problem.classes
-    alpha, beta, r, M = np.zeros((n, k)), np.zeros(n), np.full(n, -1), np.zeros(n)
-    if start.dual is not None:
-        alpha[:], beta[:] = start.dual[:, :k], start.dual[:, k]
-        if problem.weight is not None:
-            alpha[problem.weight == 0.0], beta[problem.weight == 0.0] = 0.0, 0.0
-        r[:] = start.dual[:, k + 1]
-    if problem.gram is None:
-        rows: Any = feature_rows(problem.X, problem.bias, np.zeros((problem.d + 1, k)))
-    else:
-        gram = problem.gram
-        rows = GramRows(gram.kept, gram.slot, gram.bias**2, gram.shift, np.zeros((k, n)))
-    state = State(alpha, beta, r, M, rows)
-    if start.dual is not None:
-        share = shares_of(problem.y, r, alpha, beta)
-        for part, held in segments(problem, rows, np.flatnonzero(share.any(axis=1))):
-            _push_rows(held, share, part)
-    return state
-
-
-@compiled
-def _push_rows(rows, share, index):
-    for i in index:
-        push_classes(rows, i, share[i])
-
-
-def freeze(problem: Problem, s: State, rule: str) -> bool:
-    """Look up the runner-ups; whether any of them is another than before."""
-    old, before = s.r.copy(), s.M.copy()
-    if problem.loss.a_min >= 0.0:
-        return False
-    found, value = np.empty(problem.n, dtype=np.int64), np.empty(problem.n)
-
-    def task(part: slice) -> None:
-        _runners(s.rows, problem.y, part.start, part.stop, problem.classes, found, value)
-
-    spread(task, shares(problem.n, 8), problem.threads)
-    if rule == "value":
-        s.M[:] = value
-        return not np.array_equal(before, value)
-    s.r[:] = found
-    moved = np.flatnonzero((old != found) & (s.beta > 0.0))
-    for part, rows in segments(problem, s.rows, moved):
-        _move_beta(rows, s.beta, old, found, problem.classes, part)
-    return not np.array_equal(old, found)
-
-
-@compiled
-def _runners(rows, y, first, last, k, found, value):
-    f = np.empty(k)
-    for i in range(first, last):
-        scores(rows, i, f)
-        found[i] = runner_up(f, y[i])
-        value[i] = f[found[i]]
-
-
-@compiled
-def _move_beta(rows, beta, old, new, k, index):
-    for i in index:
-        change = np.zeros(k)
-        if old[i] >= 0:
-            change[old[i]] -= beta[i]
-        change[new[i]] += beta[i]
-        push_classes(rows, i, change)
-
-
 # -- the convex problem, runner-ups fixed ---------------------------------------------------
 
 
@@ -201,7 +118,7 @@ def _points(problem: Problem, s: State, rng: np.random.Generator, rounds: int) -
     patience, slow = patience_with_rows(problem)
     gaps: list[float] = []
     while True:
-        point = _look(problem, s, q, gain, rounds)
+        point = look(problem, s, q, gain, rounds)
         if point is None:
             return Status.INDEFINITE
         yield point
@@ -218,77 +135,14 @@ def _points(problem: Problem, s: State, rng: np.random.Generator, rounds: int) -
             total = 0.0
             for part, rows in segments(problem, s.rows, order):
                 total += sweep(
-                    problem.loss, rows, problem.y, s.r, s.M, problem.weight, q, s.alpha, s.beta,
-                    part, least, gain,
+                    problem.loss, rows, problem.y, s.r, s.M, problem.weight, q, s.dual, s.beta,
+                    s.near, part, least, gain,
                 )  # fmt: skip
                 if rows is not s.rows:
                     yield point
             return total
 
         yield from passes(gain, worth, rng, visit)
-
-
-@compiled
-def sweep(loss, rows, y, r, M, weight, q, alpha, beta, order, least, gain):
-    """Visit the rows of ``order`` once and move those that gain more than ``least``."""
-    k = alpha.shape[1]
-    f, B, change = np.empty(k), np.empty(k), np.empty(k)
-    total = 0.0
-    for p in range(len(order)):
-        i = order[p]
-        fetch(rows, order[min(p + 2, len(order) - 1)])
-        own = of_row(loss, weight, i)
-        scores(rows, i, f)
-        gain[i], step = row_step(own, q[i], f, y[i], r[i], M[i], alpha[i], beta[i], B, change)
-        total += gain[i]
-        if gain[i] > least:
-            push_classes(rows, i, change)
-            beta[i] += step
-            change[y[i]] += step
-            if r[i] >= 0:
-                change[r[i]] -= step
-            for m in range(k):
-                alpha[i, m] += change[m]
-    return total
-
-
-@compiled
-def _certify(loss, rows, y, r, M, weight, q, alpha, beta, first, last, u, gain):
-    """Margins and gains of a range of rows; the sums of their losses, conjugates and gaps."""
-    k = alpha.shape[1]
-    f, B, change = np.empty(k), np.empty(k), np.empty(k)
-    total, gap, norm2 = 0.0, 0.0, 0.0
-    for i in range(first, last):
-        own = of_row(loss, weight, i)
-        scores(rows, i, f)
-        u[i] = f[y[i]] - f[runner_up(f, y[i])]
-        inner = -beta[i] * (f[y[i]] - f[r[i]] if r[i] >= 0 else f[y[i]])
-        for m in range(k):
-            inner += alpha[i, m] * f[m]
-        now = row_loss(own, f, y[i], r[i], M[i])
-        total += now
-        norm2 += inner
-        gap += now + row_conjugate(own, alpha[i, y[i]], beta[i], M[i]) + inner
-        gain[i], _ = row_step(own, q[i], f, y[i], r[i], M[i], alpha[i], beta[i], B, change)
-    return total, gap, norm2
-
-
-def _look(problem: Problem, s: State, q: np.ndarray, gain: np.ndarray, rounds: int) -> Point | None:
-    """The certificate of the dual variables, and every row's gain; None if not convex."""
-    u = np.empty(problem.n)
-
-    def task(part: slice) -> tuple[float, float, float]:
-        return _certify(
-            problem.loss, s.rows, problem.y, s.r, s.M, problem.weight, q, s.alpha, s.beta,
-            part.start, part.stop, u, gain,
-        )  # fmt: skip
-
-    found = spread(task, shares(problem.n, 8), problem.threads)
-    total, gap, norm2 = (sum(column) for column in zip(*found, strict=True))
-    primal = 0.5 * norm2 + total
-    if not norm2 >= -1e-6 * abs(primal):  # or not a number any more
-        return None
-    return Point(_coef(problem, s), None, u, primal, primal - gap, rounds)
 
 
 def _together(
@@ -309,10 +163,3 @@ def _together(
         yield point._replace(coef=point.coef.T.copy(), rounds=rounds)
         rounds += 1
     return None, rounds
-
-
-def _coef(problem: Problem, s: State) -> np.ndarray:
-    """The models as they are handed out: one line a class."""
-    if problem.gram is None:
-        return s.rows.w.T.copy()
-    return shares_of(problem.y, s.r, s.alpha, s.beta).T.copy()

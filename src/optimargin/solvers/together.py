@@ -22,7 +22,7 @@ import scipy.sparse as sp
 
 from optimargin.gram import Gram
 from optimargin.loss import of_row
-from optimargin.multiclass import row_conjugate, row_loss, row_prox, row_turn, runner_up
+from optimargin.multiclass import ahead, row_conjugate, row_loss, row_prox, row_turn, runner_up
 from optimargin.problem import Point, Problem
 from optimargin.rows import compiled
 
@@ -224,7 +224,7 @@ def _values(loss, weight, F, y, r, M, alpha, beta, u):
     for i in range(len(y)):
         own = of_row(loss, weight, i)
         u[i] = F[i, y[i]] - F[i, runner_up(F[i], y[i])]
-        losses += row_loss(own, F[i], y[i], r[i], M[i])
+        losses += row_loss(own, u[i], ahead(F[i], y[i], r[i], M[i]))
         conjugates += row_conjugate(own, alpha[i, y[i]], beta[i], M[i])
     return losses, conjugates
 
