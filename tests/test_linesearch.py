@@ -4,7 +4,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from optimargin.linesearch import best_step
+from optimargin.linesearch import best_step, valley
 from optimargin.loss import is_smooth, scaled, slope, value
 from strategies import losses
 
@@ -34,3 +34,15 @@ def test_a_full_newton_step_on_one_piece_has_length_one():
     # w = 0, p = x y t: P(t) = t^2/2 + (1 - u - t)^2 has its minimum where t = 2 (2 - t).
     t = best_step(loss, np.ones(1), u, du, 0.0, 1.0)
     assert t == pytest.approx(4 / 3)
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-6, 1e6), st.floats(0, 1e3))
+def test_a_valley_is_found_by_slopes_alone(place, steep, kink):
+    """Of the function whose slope is piecewise linear, with a jump at its least point."""
+
+    def slope(t):
+        return steep * (t - place) + kink * (t > place)
+
+    t = valley(slope, slope(0.0))
+    assert 0 < t <= place or abs(slope(t)) <= 0.1 * abs(slope(0.0))
+    assert t >= 0.5 * place

@@ -1,5 +1,6 @@
 """mcODM: the step of a row, the solver, and what the classifiers make of it."""
 
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -17,8 +18,10 @@ from optimargin.kernels import Linear
 from optimargin.loss import odm, squared_hinge, value
 from optimargin.multiclass import level, row_conjugate, row_step
 from optimargin.problem import Problem, Start, Status, Stop
+from optimargin.rows import DenseRows, SparseRows
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.mcodm import McODM
+from optimargin.solvers.rowwise import begin
 
 rng = np.random.default_rng(0)
 X, y = make_classification(
@@ -107,6 +110,41 @@ def test_with_a_rival_frozen_alpha_and_then_beta_are_best(seed, k):
     assert gain == pytest.approx(dual(np.zeros(k - 1), beta) - dual(others, new), abs=1e-8)
 
 
+@settings(max_examples=100)
+@given(st.integers(0, 10**6), st.integers(4, 8), st.booleans())
+def test_classes_may_be_left_out_of_a_step(seed, k, value):
+    rng = np.random.default_rng(seed)
+    loss, A, M = odm(rng.uniform(0.1, 100), 0.3, 0.2, 7.0), rng.uniform(0.1, 3), rng.normal()
+    rest, alpha, beta = rng.normal(size=k), -rng.uniform(size=k), rng.uniform()
+    alpha[0], own, rival = 0.0, 0, -1 if value else 1
+    alpha[0] = -alpha.sum()
+    tie = (np.arange(k) == rival) * 1.0 - (np.arange(k) == own)
+    met = np.arange(k - 2)  # the last two classes are left out
+    f = rest + A * (alpha + beta * tie)
+
+    def dual(others, beta):
+        share = alpha.copy()
+        share[1 : k - 2] = others
+        share[0] = -share[1:].sum()
+        psi = row_conjugate(loss, share[0], beta, M if value else 0.0)
+        share += beta * tie
+        return 0.5 * A * share @ share + share @ rest + psi
+
+    change, B, left = np.empty(k - 2), np.empty(k - 2), -alpha[k - 2 :].sum()
+    gain, step = row_step(
+        loss, A, f[met], own, rival, M if value else 0.0, alpha[met], beta, left, B, change
+    )
+    new = (alpha[met] + change - step * tie[met])[1:]
+    before, after = dual(alpha[1 : k - 2], beta), dual(new, beta + step)
+    assert gain == pytest.approx(before - after, rel=1e-6, abs=1e-9 * (1 + abs(before)))
+    bounds = [(None, 0.0)] * (k - 3)
+    held = beta + step if value else beta  # with a rival frozen beta moves after alpha
+    best = minimize(
+        dual, alpha[1 : k - 2], (held,), "SLSQP", bounds=bounds, options={"ftol": 1e-14}
+    )
+    assert dual(new, held) <= best.fun + 1e-6 * (1 + abs(best.fun))
+
+
 @given(st.integers(0, 10**6), st.integers(2, 50))
 def test_the_level_is_that_of_the_sort(seed, k):
     rng = np.random.default_rng(seed)
@@ -156,6 +194,48 @@ def test_rows_may_be_dense_sparse_or_a_kernel():
     for other in (sparse, kernel, blocks):
         assert other.primal == pytest.approx(dense.primal, rel=1e-6)
     np.testing.assert_allclose(margin((X @ X.T + 1) @ kernel.coef.T, y), kernel.margin, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_zeros_do_not_matter(dtype):
+    thin = np.where(rng.random((90, 40)) < 0.2, rng.normal(size=(90, 40)), 0.0).astype(dtype)
+    whole, stingy = solve(pose(X=thin, bias=1.0)), solve(pose(X=thin, bias=1.0, limit=0.0))
+    sparse = solve(pose(X=sp.csr_array(thin), bias=1.0))
+    assert isinstance(begin(pose(X=thin), Start()).rows, SparseRows)
+    assert isinstance(begin(pose(X=thin, limit=0.0), Start()).rows, DenseRows)
+    np.testing.assert_allclose(whole.coef, sparse.coef, atol=1e-4)
+    np.testing.assert_allclose(whole.coef, stingy.coef, atol=1e-4)
+
+
+@pytest.mark.parametrize("noise", [0.3, 30.0])
+def test_a_row_that_meets_few_of_many_classes_ends_where_it_meets_all(noise):
+    y = np.arange(300) % 60
+    Z = rng.normal(size=(60, 10))[y] + noise * rng.normal(size=(300, 10))
+    dense = solve(pose(X=Z, y=y, bias=1.0), 1e-5)
+    sparse = solve(pose(X=sp.csr_array(Z), y=y, bias=1.0), 1e-5)
+    kernel = solve(pose(X=Z, y=y, bias=1.0, gram=make_gram(Linear(), Z, 1.0, 10**9)), 1e-5)
+    assert dense.status is sparse.status is kernel.status is Status.CONVERGED
+    for other in (dense, sparse):  # the objective is not convex: the ends may differ a little
+        assert other.primal == pytest.approx(kernel.primal, rel=1e-3)
+    assert dense.primal == pytest.approx(objective(pose(X=Z, y=y, bias=1.0), dense.coef), rel=1e-4)
+
+
+def test_more_rivals_than_a_row_can_meet_are_met_in_turn():
+    y = np.arange(300) % 100
+    Z = np.ones((300, 1)) + 1e-3 * rng.normal(size=(300, 1))  # nothing tells the classes apart
+    problem = Problem(Z, y, None, squared_hinge(1.0), classes=100)
+    assert solve(problem, 1e-4).gap <= 1e-4
+
+
+def test_memory_is_that_of_one_array_of_dual_variables():
+    y = np.arange(3000) % 100
+    Z = rng.normal(size=(100, 20))[y] + 0.5 * rng.normal(size=(3000, 20))
+    solve(pose(X=Z[:300], y=y[:300]), 1e-2)  # compiles
+    tracemalloc.start()
+    solve(pose(X=Z, y=y), 1e-2, max_iter=3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 1.8 * 8 * (3000 + 20) * 100  # of which 0.5 are blocks and lists of fixed size
 
 
 def test_the_rule_of_the_paper_comes_close():

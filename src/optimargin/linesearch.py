@@ -1,13 +1,17 @@
-"""Exact line search over the pieces of a piecewise quadratic objective."""
+"""Line searches: exact over the pieces of a quadratic objective, or by its slope alone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from optimargin.loss import Loss, curvature, of_row, slope
 from optimargin.rows import compiled
+
+_STEPS = 20  # most slopes that are asked for
+_FLAT = 0.1  # share of the first slope that ends the search
 
 
 @partial(compiled, contiguous=True)
@@ -50,3 +54,22 @@ def best_step(
             break
         t = step
     return float(t)
+
+
+def valley(slope: Callable[[float], float], first: float) -> float:
+    """Where a convex function, of slope ``first`` < 0 at 0, is about least; 0 if not found."""
+    low, high, at_low, at_high, t = 0.0, np.inf, first, np.inf, 1.0
+    for _ in range(_STEPS):
+        now = slope(t)
+        if abs(now) <= _FLAT * abs(first):
+            return t
+        if now < 0.0:
+            low, at_low = t, now
+        else:
+            high, at_high = t, now
+        if high == np.inf:
+            t = 2.0 * t
+            continue
+        step = -at_low * (high - low) / (at_high - at_low)  # false position, kept inside
+        t = low + min(max(step, 0.1 * (high - low)), 0.9 * (high - low))
+    return low

@@ -125,26 +125,27 @@ def row_step(loss, A, f, y, r, M, alpha, beta, rest, B, change):
 
 
 @register_jitable
-def close_classes(f, y, r, alpha, change, bar, out):
+def close_classes(f, y, r, alpha, change, bar, first, out):
     """Write to ``out`` the classes a row is to meet for a while; returns how many.
 
     The own class, the frozen rival where there is one (so the two are the first), those that
     move in the next step, and as far as there is room those that have a dual variable
-    or a score above ``bar``.  From the class after the own on: of many that tie, as all do in
-    the beginning, rows of different classes take different ones.
+    or a score above ``bar``.  The search begins at the class ``first``: where there are too many,
+    another one finds others.
     """
     out[0], size = y, 1
     if r >= 0:
         out[1], size = r, 2
-    k = len(f)
     for late in (False, True):
-        for step in range(1, k):
-            m = y + step if y + step < k else y + step - k
-            moves = change[m] != 0.0
-            wanted = moves != late and (moves or alpha[m] < 0.0 or f[m] > bar)
-            if wanted and m != r and size < len(out):
-                out[size] = m
-                size += 1
+        for start, stop in ((first, len(f)), (0, first)):
+            for m in range(start, stop):
+                moves = change[m] != 0.0
+                near = not moves and (alpha[m] < 0.0 or f[m] > bar)
+                if (near if late else moves) and m != y and m != r:
+                    if size == len(out):
+                        return size
+                    out[size] = m
+                    size += 1
     return size
 
 

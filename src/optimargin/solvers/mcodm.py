@@ -22,7 +22,7 @@ import numpy as np
 from optimargin.problem import Point, Points, Problem, Round, Solution, Start, Status, Stop, drive
 from optimargin.solvers.dcd import WORTH, WORTH_KERNEL, Visit, passes, segments
 from optimargin.solvers.rowwise import State, begin, freeze, look, sweep
-from optimargin.solvers.together import patience_with_rows, proximal_points
+from optimargin.solvers.together import Guess, patience_with_rows, proximal_points
 
 _LOOSE = 0.01  # gap at which the first runner-ups are looked up again
 _TIGHTER = 0.1  # of it, the next time
@@ -65,8 +65,11 @@ class McODM:
                 break
             if (convex and not impatient) or (outer and settled and (exact or tol <= goal)):
                 break
-            before, tol = found.primal, max(stop.tol, _TIGHTER * tol)
+            fell = abs(before - found.primal) / found.primal if found.primal > 0.0 else 0.0
+            before, tol = found.primal, max(stop.tol, _TIGHTER * min(fell, _LOOSE / _TIGHTER))
             last = found if now is problem else None
+            if state.guess is not None:
+                state.guess = state.guess._replace(coef=found.coef)
         if last is not None and found.primal > last.primal:
             # Cut short: the last model is the better one, and by no means worse in this problem.
             found = replace(last, status=found.status, rounds=rounds)
@@ -115,7 +118,7 @@ def _points(problem: Problem, s: State, rng: np.random.Generator, rounds: int) -
     q = np.maximum(problem.sqnorms, _TINY * np.minimum(ridge, 1e30))
     gain = np.empty(problem.n)
     worth = WORTH if problem.gram is None else WORTH_KERNEL
-    patience, slow = patience_with_rows(problem)
+    patience, enough = patience_with_rows(problem)
     gaps: list[float] = []
     while True:
         point = look(problem, s, q, gain, rounds)
@@ -124,7 +127,8 @@ def _points(problem: Problem, s: State, rng: np.random.Generator, rounds: int) -
         yield point
         rounds += 1
         gaps.append(point.primal - point.bound)
-        if len(gaps) > patience and gaps[-1] > slow * gaps[-1 - int(patience)]:
+        slow = len(gaps) > patience and gaps[-1] > enough * gaps[-1 - int(patience)]
+        if slow or (s.guess is not None and len(gaps) == 1):
             status, rounds = yield from _together(problem, s, rounds)
             if status is not None:
                 return status
@@ -150,7 +154,7 @@ def _together(
 ) -> Generator[Point, None, tuple[Status | None, int]]:
     """Steps that move all rows at once, until they gain no more; the state keeps the best."""
     best = -np.inf
-    for point, answer in proximal_points(problem, s.alpha, s.beta, s.r, s.M):
+    for point, answer in proximal_points(problem, s.alpha, s.beta, s.r, s.M, s.guess):
         if not point.primal - point.bound >= -1e-6 * abs(point.primal):
             return Status.INDEFINITE, rounds
         if point.bound > best:
@@ -160,6 +164,9 @@ def _together(
                 s.rows.w[:] = point.coef
             else:
                 s.rows.f[:] = answer.F.T
-        yield point._replace(coef=point.coef.T.copy(), rounds=rounds)
+        coef = point.coef.T.copy()
+        s.guess = Guess(coef, answer.tau)
+        yield point._replace(coef=coef, rounds=rounds)
         rounds += 1
+    s.guess = None
     return None, rounds

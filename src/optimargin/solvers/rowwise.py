@@ -9,6 +9,8 @@ wrong: a step that holds some dual variables of a row is a step of the same dual
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -26,32 +28,35 @@ from optimargin.multiclass import (
     runner_up,
 )
 from optimargin.problem import Point, Problem, Start
-from optimargin.rows import GramRows, compiled, feature_rows, fetch, prefetch, push
+from optimargin.rows import DenseRows, GramRows, compiled, feature_rows, fetch, prefetch, push
 from optimargin.solvers.dcd import segments
-from optimargin.solvers.together import shares_of
-from optimargin.threads import spans, spread
+from optimargin.solvers.together import Guess, shares_of
+from optimargin.threads import blas_threads, spans, spread
 
 T = TypeVar("T")
 
 _MANY = 48  # classes from which on a row meets a few of them
 _ROOM = 32  # most classes that it meets then
-_CLOSE = 0.5  # classes are among them whose scores would have to rise by less than this
+_CLOSE = 0.25  # of the lower margin: how far below the others' scores theirs may be
 _THIN = 0.5  # share of entries that are not zero below which dense rows are taken as sparse
 _BLOCK = 1 << 17  # scores that are looked at together
+_PRODUCTS = 10**6  # from which on BLAS takes to threads
 _AHEAD = 2  # rows that are on their way into the cache
 
 
 class Near(NamedTuple):
-    """The classes that each row meets: the first ``count[i]`` of ``classes[i]``."""
+    """The classes that each row meets: the first ``sizes[i]`` of ``classes[i]``."""
 
     classes: np.ndarray
-    count: np.ndarray
+    sizes: np.ndarray
 
 
-class State(NamedTuple):
+@dataclass
+class State:
     """Everything that changes: the dual variables, the frozen runner-ups, and the models.
 
     ``dual`` has room for all that a later solver needs: alpha, and a column each for beta and r.
+    ``guess`` is there once row by row was too slow.
     """
 
     dual: np.ndarray
@@ -60,6 +65,7 @@ class State(NamedTuple):
     M: np.ndarray
     rows: Any
     near: Near | None
+    guess: Guess | None = None
 
     @property
     def alpha(self) -> np.ndarray:
@@ -126,11 +132,14 @@ def over_rows(problem: Problem, rows: Any, task: Callable[[int, np.ndarray], T])
     if problem.gram is None:
         rows = rows._replace(w=np.ascontiguousarray(rows.w))
     width = min(max(1, _BLOCK // problem.classes), -(-problem.n // 8))
-    return spread(
-        lambda part: task(part.start, block_scores(rows, part)),
-        spans(problem.n, width),
-        problem.threads,
-    )
+    products = isinstance(rows, DenseRows) and problem.n * rows.w.size > _PRODUCTS
+    # Threads of BLAS's own would wait for each other, and for ours.
+    with blas_threads(1) if products else nullcontext():
+        return spread(
+            lambda part: task(part.start, block_scores(rows, part)),
+            spans(problem.n, width),
+            problem.threads,
+        )
 
 
 # -- runner-ups -----------------------------------------------------------------------------
@@ -180,7 +189,7 @@ def look(problem: Problem, s: State, q: np.ndarray, gain: np.ndarray, rounds: in
         s.rows,
         lambda first, F: _certify(
             problem.loss, F, problem.y, s.r, s.M, problem.weight, q, s.dual, s.beta, s.near,
-            first, u, gain,
+            rounds, first, u, gain,
         ),
     )  # fmt: skip
     total, gap, norm2 = (sum(column) for column in zip(*found, strict=True))
@@ -191,7 +200,7 @@ def look(problem: Problem, s: State, q: np.ndarray, gain: np.ndarray, rounds: in
 
 
 @compiled
-def _certify(loss, F, y, r, M, weight, q, dual, beta, near, first, u, gain):
+def _certify(loss, F, y, r, M, weight, q, dual, beta, near, rounds, first, u, gain):
     """Margins and gains of a block of rows; the sums of their losses, conjugates and gaps."""
     k = F.shape[1]
     B, change = np.empty(k), np.empty(k)
@@ -210,8 +219,8 @@ def _certify(loss, F, y, r, M, weight, q, dual, beta, near, first, u, gain):
         gap += now + row_conjugate(own, alpha[y[i]], beta[i], M[i]) + inner
         gain[i], _ = row_step(own, q[i], f, y[i], r[i], M[i], alpha, beta[i], 0.0, B, change)
         if near is not None:
-            bar = max(best, f[y[i]] - own.lo) - _CLOSE
-            near.count[i] = close_classes(f, y[i], r[i], alpha, change, bar, near.classes[i])
+            bar, turn = max(best, f[y[i]] - own.lo) - _CLOSE * own.lo, (y[i] + rounds * _ROOM) % k
+            near.sizes[i] = close_classes(f, y[i], r[i], alpha, change, bar, turn, near.classes[i])
     return total, gap, norm2
 
 
@@ -240,7 +249,7 @@ def sweep(loss, rows, y, r, M, weight, q, dual, beta, near, order, least, gain):
         if near is None:
             classes, at, rival, a, rest = None, y[i], r[i], alpha, 0.0
         else:  # the own class and the rival are the first of the few
-            size = near.count[i]
+            size = near.sizes[i]
             classes, at, rival = near.classes[i, :size], 0, 1 if r[i] >= 0 else -1
             f, B, change, a = room[0, :size], room[1, :size], room[2, :size], room[3, :size]
             rest = _take(alpha, classes, a)

@@ -14,6 +14,7 @@ Cost      a conjugate-gradient step applies the kernel matrix, or the data twice
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,20 +22,22 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from optimargin.gram import Gram
+from optimargin.linesearch import valley
 from optimargin.loss import of_row
 from optimargin.multiclass import ahead, row_conjugate, row_loss, row_prox, row_turn, runner_up
 from optimargin.problem import Point, Problem
 from optimargin.rows import compiled
 
-_FIRST = 0.1  # tau to begin with, in units of a row's mean squared norm
+_FIRST = 0.001  # tau to begin with, in units of a row's mean squared norm
 _SMALLER = 0.2  # of tau, after each answer
 _LEAST = 1e-9  # smallest tau, in the same units
 _NEWTON = 30  # most Newton steps for one tau
 _FEW, _MANY = 4, 12  # steps after which tau shrinks, and beyond which it grows
-_SOLVED = 0.01  # of the pull towards alpha_0: gradient at which the next tau is due
+_SOLVED = 0.1  # of the pull towards alpha_0: gradient at which the next tau is due
 _IDLE = 25  # steps without a better certificate after which there is none to be had
 _DIRECT = 1500  # numbers in all models up to which the Hessian is factored
-_APPLY = 10**8  # products in one conjugate-gradient step that is worth it
+_APPLY = 10**7  # products in one conjugate-gradient step that is worth it, with features
+_APPLY_KERNEL = 10**8  # and with a kernel, where row by row costs as much
 _DENSE = 5 * 10**7  # numbers in an array that may be made for that
 _CG = 250  # most conjugate-gradient steps of one Newton step
 
@@ -47,20 +50,34 @@ class Answer(NamedTuple):
     share: np.ndarray
     least: float
     F: np.ndarray  # the scores of all rows under that share
+    tau: float
+
+
+class Guess(NamedTuple):
+    """Models of a problem much like this one, as they are handed out, and its last tau."""
+
+    coef: np.ndarray
+    tau: float
 
 
 def proximal_points(
-    problem: Problem, alpha: np.ndarray, beta: np.ndarray, r: np.ndarray, M: np.ndarray
+    problem: Problem,
+    alpha: np.ndarray,
+    beta: np.ndarray,
+    r: np.ndarray,
+    M: np.ndarray,
+    guess: Guess | None = None,
 ) -> Iterator[tuple[Point, Answer]]:
     """Better and better points from a dual point on, until none is better any more.
 
-    A point's ``coef`` is its vector in the space.
+    A point's ``coef`` is its vector in the space.  Without a guess, Newton's method begins at
+    the models of the dual point.
     """
     space = make_space(problem)
     norm = float(problem.sqnorms.mean()) or 1.0
-    tau = _FIRST * norm
+    tau = _FIRST * norm if guess is None else guess.tau
     alpha0, beta0 = alpha.copy(), beta.copy()
-    v = space.lift(shares_of(problem.y, r, alpha, beta))
+    v = space.lift(shares_of(problem.y, r, alpha, beta)) if guess is None else guess.coef.T
     F = space.scores(v)
     best, idle, bound0 = np.inf, 0, -np.inf
     while True:
@@ -83,15 +100,10 @@ def proximal_points(
             if slope2 <= max(_SOLVED * pull, 1e-28 * size):
                 break
             p, Fp = _direction(problem, space, tau, here, r, g, Fg)
-            now, fall = 0.5 * size - here.least, space.inner(p, g, Fg)
-            bend, turn, t = space.inner(p, p, Fp), space.inner(v, p, Fp), 1.0
-            while t > 1e-6:
-                there = _answer(problem, tau, F + t * Fp, r, M, alpha0, beta0)
-                value = 0.5 * size + t * turn + 0.5 * t * t * bend - there.least
-                if value <= now + 1e-4 * t * fall:
-                    break
-                t *= 0.5
-            else:
+            quadratic = space.inner(v, p, Fp), space.inner(p, p, Fp)
+            slope = partial(_slope_along, problem, tau, (r, M, alpha0, beta0), (F, Fp), quadratic)
+            t = valley(slope, space.inner(p, g, Fg))
+            if not t > 0.0:
                 break
             v, F = v + t * p, F + t * Fp
         if point.bound > bound0:
@@ -102,6 +114,20 @@ def proximal_points(
             tau = min(tau / _SMALLER**2, norm)
             v = space.lift(shares_of(problem.y, r, alpha0, beta0))
             F = space.scores(v)
+
+
+def _slope_along(
+    problem: Problem,
+    tau: float,
+    duals: tuple[np.ndarray, ...],
+    scores: tuple[np.ndarray, np.ndarray],
+    quadratic: tuple[float, float],
+    t: float,
+) -> float:
+    """Slope of the primal, t along a direction; the scores are those here and its own."""
+    (F, Fp), (turn, bend), (r, M, alpha0, beta0) = scores, quadratic, duals
+    there = _answer(problem, tau, F + t * Fp, r, M, alpha0, beta0)
+    return turn + t * bend - float((there.share * Fp).sum())
 
 
 class FeatureSpace(NamedTuple):
@@ -167,8 +193,9 @@ def patience_with_rows(problem: Problem) -> tuple[float, float]:
     n, d, k = problem.n, problem.d, problem.classes
     if problem.gram is None and _is_direct(n, (d + 1) * k, k):
         return 4, 0.3
-    work = n * k * (d if problem.gram is None else n)
-    return (25, 0.5) if work <= _APPLY else (np.inf, 0.0)
+    kernel = problem.gram is not None
+    worth = n * k * n <= _APPLY_KERNEL if kernel else n * k * d <= _APPLY
+    return (25, 0.5) if worth else (np.inf, 0.0)
 
 
 def _is_direct(n: int, size: int, k: int) -> bool:
@@ -196,7 +223,7 @@ def _answer(
     alpha, beta = np.empty_like(alpha0), np.empty_like(beta0)
     y, weight = problem.y, problem.weight
     least = _prox(problem.loss, weight, tau, F, y, r, M, alpha0, beta0, alpha, beta)
-    return Answer(alpha, beta, shares_of(y, r, alpha, beta), least, F)
+    return Answer(alpha, beta, shares_of(y, r, alpha, beta), least, F, tau)
 
 
 @compiled
