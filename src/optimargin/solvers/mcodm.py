@@ -24,8 +24,8 @@ from optimargin.solvers.dcd import WORTH, WORTH_KERNEL, Visit, passes, segments
 from optimargin.solvers.rowwise import State, begin, freeze, look, sweep
 from optimargin.solvers.together import Guess, patience_with_rows, proximal_points
 
-_LOOSE = 0.01  # gap at which the first runner-ups are looked up again
-_TIGHTER = 0.1  # of it, the next time
+_LOOSE = 0.01  # largest gap at which runner-ups are looked up again
+_TIGHTER = 0.1  # that gap, as a share of what the last change of runner-ups was worth
 _OUTER = 100  # most problems between two of which runner-ups change
 _SMALL = 2_000  # numbers in alpha of a problem that is solved exactly in no time
 _PATIENT = 150  # rounds that may be spent on that
@@ -66,12 +66,13 @@ class McODM:
             if (convex and not impatient) or (outer and settled and (exact or tol <= goal)):
                 break
             fell = abs(before - found.primal) / found.primal if found.primal > 0.0 else 0.0
-            before, tol = found.primal, max(stop.tol, _TIGHTER * min(fell, _LOOSE / _TIGHTER))
+            before, tol = found.primal, max(stop.tol, min(_TIGHTER * fell, _LOOSE))
             last = found if now is problem else None
             if state.guess is not None:
                 state.guess = state.guess._replace(coef=found.coef)
-        if last is not None and found.primal > last.primal:
-            # Cut short: the last model is the better one, and by no means worse in this problem.
+        cut = found.status is not Status.CONVERGED
+        if cut and last is not None and found.primal > last.primal:
+            # The last model is the better one, and by no means worse in this problem.
             found = replace(last, status=found.status, rounds=rounds)
         dual = state.whole_dual()
         return replace(found, dual=dual, history=history, status=_honest(found, stop))
