@@ -1,7 +1,7 @@
 """More and more classes: the mcODM paper's figures 1, 2 and 3, as tables and pictures.
 
 Accuracy    the first 2 to 7 classes of segment, by the protocol and the thinned grids of
-            `multiclass`: 80/20 splits, features in [0, 1], 5-fold cross-validation
+            `accuracy`: 80/20 splits, features in [0, 1], 5-fold cross-validation
 Margins     own score minus the runner-up's on the test rows of the first split, over their
             mean: scores have no scale of their own
 Iteration   one pass over the rows, ours and that of LIBLINEAR's Crammer-Singer solver, on
@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed, parallel_config
 from sklearn.datasets import make_blobs
 from sklearn.model_selection import StratifiedKFold, train_test_split
 
-from benchmarks import data, epoch, multiclass, pictures
+from benchmarks import accuracy, data, epoch, pictures
 from benchmarks.choice import Setting, View, choose
 from benchmarks.kept import Kept, Record
 from benchmarks.methods import Options
 from benchmarks.report import Table, say
+from benchmarks.workers import spread
 from optimargin.margins import margins
 
 NAME = "segment"
@@ -36,7 +36,7 @@ SETS = (
     *("iris", "wine", "glass", "svmguide2", "vowel", "vehicle", "dna", "segment", "usps"),
     *("pendigits", "letter", "news20", "mnist", "connect-4", "covtype"),
 )
-_PROCESSES = 2
+EFFORT = accuracy.SMALL._replace(costs=accuracy.SMALL.costs[::2])
 
 
 def run(options: Options) -> Iterator[Table]:
@@ -48,11 +48,11 @@ def run(options: Options) -> Iterator[Table]:
 
 
 def settings() -> dict[str, list[Setting]]:
-    """The settings of `multiclass`, and those of one against the rest for one against one."""
-    count = len(multiclass.candidates(1)[ONE_VS_REST])
+    """The settings of `accuracy`, and those of one against the rest for one against one."""
+    count = len(accuracy.candidates(1, EFFORT)[ONE_VS_REST])
     found = {
         name: [Setting(f"{name} {k}", _maker(name, k)) for k in range(len(makers))]
-        for name, makers in multiclass.candidates(1).items()
+        for name, makers in accuracy.candidates(1, EFFORT).items()
     }
     found[ONE_VS_ONE] = [
         Setting(f"{ONE_VS_ONE} {k}", _maker(ONE_VS_REST, k, multi_class="ovo"))
@@ -63,7 +63,7 @@ def settings() -> dict[str, list[Setting]]:
 
 def _maker(name: str, k: int, **changed: Any) -> Callable[[int], Any]:
     def make(n: int) -> Any:
-        model = multiclass.candidates(n)[name][k]()
+        model = accuracy.candidates(n, EFFORT)[name][k]()
         alone = {"n_jobs": 1} if "n_jobs" in model.get_params() else {}
         return model.set_params(**alone, **changed)
 
@@ -87,11 +87,10 @@ def _splits(options: Options) -> Iterator[Record]:
     kept = Kept(path, recipe)
     jobs = [(k, seed) for k in COUNTS for seed in range(options.repeats)]
     missing = kept.missing(jobs, lambda r: (r["classes"], r["seed"]))
-    with parallel_config("loky", inner_max_num_threads=1):
-        pool = Parallel(n_jobs=_PROCESSES, return_as="generator_unordered")
-        for record in pool(delayed(split)(X[y < k], y[y < k], k, seed) for k, seed in missing):
-            say(f"{NAME}, {record['classes']} classes, split {record['seed']}")
-            kept.add(record)
+    rows = ((X[y < k], y[y < k], k, seed) for k, seed in missing)
+    for record in spread(split, rows, here=False):
+        say(f"{NAME}, {record['classes']} classes, split {record['seed']}")
+        kept.add(record)
     yield from (r for r in kept.records if (r["classes"], r["seed"]) in jobs)
 
 
@@ -132,7 +131,7 @@ def _accuracy(found: list[Record], options: Options) -> Table:
     rows = [[k, *(f"{means[m][at]:.4f}" for m in METHODS)] for at, k in enumerate(counts)]
     if options.pictures is not None:
         pictures.accuracies(means, counts, options.pictures / "classes-accuracy.png")
-    note = f"{options.repeats} splits; settings as in the benchmark `multiclass`."
+    note = f"{options.repeats} splits; settings as in the benchmark `accuracy`."
     records = [{k: v for k, v in r.items() if k != "margins"} for r in found]
     return Table(title, columns, rows, note, records)
 
@@ -161,7 +160,8 @@ def _iterations(options: Options) -> Table:
     columns = ["data", "rows", "classes", "Crammer-Singer", "mcODM", "Crammer-Singer / mcODM"]
     rows, seconds = [], {}
     for name, X, y in epoch.sets(() if options.quick else SETS, options):
-        theirs, ours = epoch.seconds(X, y, options.repeats)
+        found = epoch.measure(X, y, options.repeats)
+        theirs, ours = found.first, found.ours
         seconds[name] = {"mcODM": ours, "Crammer-Singer": theirs}
         rows.append([name, len(y), int(y.max()) + 1, theirs, ours, theirs / ours])
     if options.pictures is not None and seconds:
@@ -169,6 +169,6 @@ def _iterations(options: Options) -> Table:
     note = (
         f"Seconds of one pass over the rows, the best of {options.repeats}; at most"
         f" {epoch.ROWS:,} rows of a set. Ours visits all rows; LIBLINEAR leaves out those that it"
-        " thinks settled, from its first pass on, so that its time falls where few are left."
+        " thinks settled, from its first pass on; its first few passes are timed."
     )
     return Table(title, columns, rows, note)

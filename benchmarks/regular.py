@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed, parallel_config
 from sklearn.metrics import euclidean_distances
 from sklearn.model_selection import StratifiedKFold, train_test_split
 
@@ -28,6 +27,7 @@ from benchmarks.kept import Kept
 from benchmarks.methods import Options
 from benchmarks.printed import METHODS
 from benchmarks.report import Table, say
+from benchmarks.workers import spread
 
 SETS = (*printed.LINEAR, "breast-w", "svmguide1")  # the last two are not in the paper
 WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the kernel, in average distances of the training rows
@@ -37,7 +37,6 @@ KINDS = {
 }
 # Above so many rows, at most so many halves: kernel ODM^L takes up to a second there.
 _FEWER = {"linear": ((2000, 10),), "rbf": ((2000, 3), (600, 10))}
-_PROCESSES = 2
 _QUICK = "generated"
 _NOT_PRINTED = printed.Printed((float("nan"),) * 4, "")
 
@@ -55,7 +54,8 @@ def run(options: Options) -> Iterator[Table]:
             for seed in range(min([options.repeats, *(k for n, k in _FEWER[kind] if rows > n)]))
         ]
         missing = kept.missing(jobs, lambda r: (r["data"], r["seed"]))
-        for record in _work(kind, missing, options):
+        work = [(kind, *job, options.data) for job in missing]
+        for record in spread(half, work, here=options.quick):
             say(f"{kind} {record['data']} {record['seed']}")
             kept.add(record)
         asked = set(jobs)
@@ -69,18 +69,6 @@ def _sizes(options: Options) -> dict[str, int]:
     entries = data.index(options.data)
     found = {name: entries[name].rows for name in SETS if name in entries and options.wants(name)}
     return dict(sorted(found.items(), key=lambda item: item[1]))
-
-
-def _work(kind: str, jobs: list[Any], options: Options) -> Iterator[dict[str, Any]]:
-    """The results of these sets and seeds, in any order."""
-    processes = 1 if options.quick else _PROCESSES
-    with parallel_config("loky", inner_max_num_threads=1) if processes > 1 else _here():
-        pool = Parallel(n_jobs=processes, return_as="generator_unordered")
-        yield from pool(delayed(half)(kind, name, seed, options.data) for name, seed in jobs)
-
-
-def _here() -> parallel_config:
-    return parallel_config("sequential")
 
 
 @cache
