@@ -15,7 +15,7 @@ Cost      a round reads the data once, and again for each sweep in proportion to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,11 +40,11 @@ _SHARE = 4096  # rows that are worth a call of their own
 _AHEAD = 2  # rows that are on their way into the cache
 WORTH = 0.03  # rows that would gain less than this share of the mean gain can wait
 WORTH_KERNEL = 0.5  # the same where a look costs nothing beside a move
-_SWEEPS = 16  # most sweeps between two looks
+SWEEPS = 16  # most sweeps between two looks
 _RECENT = 3  # models among whose blends the best is looked for
 _WORTH_BLENDING = 0.01  # share of the gap that makes another step of that search worth it
 _WORTH_LEAPING = 1e-3  # the same for the dual variables
-_SPENT = 0.1  # look again when a sweep gains less than this share of the first
+SPENT = 0.1  # look again when a sweep gains less than this share of the first
 
 
 @dataclass(frozen=True)
@@ -79,42 +79,14 @@ class DCD:
                 trail[0] = _leap(problem, rows, a, trail, point.primal - point.bound)
             least = worth * float(gain.mean())
             for part, segment in segments(problem, rows, np.flatnonzero(gain > least)):
-                seed = rng.integers(1, 2**62)
-                _passes(
-                    problem.loss, segment, problem.y, problem.weight, q, a, part, least, gain, seed
-                )
+                duals, seed = (problem.weight, q, a), rng.integers(1, 2**62)
+                _passes(problem.loss, segment, problem.y, *duals, part, least, gain, seed)
                 if segment is not rows:
                     yield point  # computing kernel rows takes long: a chance to stop
 
 
-Visit = Generator[Point, None, float]  # sweeps over some rows; what they gained
-
-
-def passes(
-    gain: np.ndarray,
-    worth: float,
-    rng: np.random.Generator,
-    visit: Callable[[np.ndarray, float], Visit],
-) -> Generator[Point, None, None]:
-    """Sweeps over the rows that would gain, until they gain little more.
-
-    ``visit`` is given rows in random order and the least gain that is worth a move; it
-    writes what each row would still gain to ``gain``.
-    """
-    least, first = worth * float(gain.mean()), 0.0
-    for _ in range(_SWEEPS):
-        order = np.flatnonzero(gain > least)
-        if not len(order):
-            break
-        _shuffle(order, rng.integers(1, 2**62))
-        total = yield from visit(order, least)
-        first = max(first, total)
-        if total <= _SPENT * first:
-            break
-
-
 @compiled
-def sweep(loss, rows, y, weight, q, a, order, least, gain):
+def _sweep(loss, rows, y, weight, q, a, order, least, gain):
     """Visit the rows of ``order`` once and move those that gain more than ``least``.
 
     Writes what each would have gained when it was met; returns the sum.
@@ -134,34 +106,36 @@ def sweep(loss, rows, y, weight, q, a, order, least, gain):
 
 
 @compiled
-def _shuffle(order, seed):
-    """Fisher and Yates, with Marsaglia's xorshift: the order need not fool a cryptographer."""
+def pick(members, gain, least, order, seed):
+    """Those of the members that would gain more than ``least``, in random order, into ``order``.
+
+    Returns how many, and the next seed.  Fisher and Yates, with Marsaglia's xorshift: the order
+    need not fool a cryptographer.
+    """
+    count = 0
+    for i in members:
+        if gain[i] > least:
+            order[count] = i
+            count += 1
     state = np.uint64(seed)
-    for k in range(len(order) - 1, 0, -1):
+    for k in range(count - 1, 0, -1):
         state ^= state << np.uint64(13)
         state ^= state >> np.uint64(7)
         state ^= state << np.uint64(17)
         j = np.int64(state % np.uint64(k + 1))
         order[k], order[j] = order[j], order[k]
-    return state
+    return count, state
 
 
 @compiled
 def _passes(loss, rows, y, weight, q, a, members, least, gain, seed):
     """Sweeps over those of the rows that would gain, until they gain little more."""
-    order, first = np.empty_like(members), 0.0
-    for _ in range(_SWEEPS):
-        count = 0
-        for i in members:
-            if gain[i] > least:
-                order[count] = i
-                count += 1
-        if count == 0:
-            break
-        seed = _shuffle(order[:count], seed)
-        total = sweep(loss, rows, y, weight, q, a, order[:count], least, gain)
+    order, first, state = np.empty_like(members), 0.0, np.uint64(seed)
+    for _ in range(SWEEPS):
+        count, state = pick(members, gain, least, order, state)
+        total = _sweep(loss, rows, y, weight, q, a, order[:count], least, gain)
         first = max(first, total)
-        if total <= _SPENT * first:
+        if total <= SPENT * first:
             break
 
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from optimargin.problem import Point, Points, Problem, Round, Solution, Start, Status, Stop, drive
-from optimargin.solvers.dcd import WORTH, WORTH_KERNEL, Visit, passes, segments
-from optimargin.solvers.rowwise import State, begin, freeze, look, sweep
+from optimargin.solvers.dcd import WORTH, WORTH_KERNEL, segments
+from optimargin.solvers.rowwise import State, begin, freeze, look, passes
 from optimargin.solvers.together import Guess, patience_with_rows, proximal_points
 
 _LOOSE = 0.01  # largest gap at which runner-ups are looked up again
@@ -136,18 +136,15 @@ def _points(problem: Problem, s: State, rng: np.random.Generator, rounds: int) -
             gaps.clear()
             continue
 
-        def visit(order: np.ndarray, least: float, point: Point = point) -> Visit:
-            total = 0.0
-            for part, rows in segments(problem, s.rows, order):
-                total += sweep(
-                    problem.loss, rows, problem.y, s.r, s.M, problem.weight, q, s.dual, s.beta,
-                    s.near, part, least, gain,
-                )  # fmt: skip
-                if rows is not s.rows:
-                    yield point
-            return total
-
-        yield from passes(gain, worth, rng, visit)
+        least = worth * float(gain.mean())
+        for part, rows in segments(problem, s.rows, np.flatnonzero(gain > least)):
+            duals, seed = (
+                (s.r, s.M, problem.weight, q, s.dual, s.beta, s.near),
+                rng.integers(1, 2**62),
+            )
+            passes(problem.loss, rows, problem.y, *duals, part, least, gain, seed)
+            if rows is not s.rows:
+                yield point  # computing kernel rows takes long: a chance to stop
 
 
 def _together(

@@ -29,7 +29,7 @@ from optimargin.multiclass import (
 )
 from optimargin.problem import Point, Problem, Start
 from optimargin.rows import DenseRows, GramRows, compiled, feature_rows, fetch, prefetch, push
-from optimargin.solvers.dcd import segments
+from optimargin.solvers.dcd import SPENT, SWEEPS, pick, segments
 from optimargin.solvers.together import Guess, shares_of
 from optimargin.threads import blas_threads, spans, spread
 
@@ -232,6 +232,19 @@ def _coef(problem: Problem, s: State) -> np.ndarray:
 
 
 # -- a sweep over some ------------------------------------------------------------------------
+
+
+@compiled
+def passes(loss, rows, y, r, M, weight, q, dual, beta, near, members, least, gain, seed):
+    """Sweeps over those of the rows that would gain, until they gain little more."""
+    order, first, state = np.empty_like(members), 0.0, np.uint64(seed)
+    for _ in range(SWEEPS):
+        count, state = pick(members, gain, least, order, state)
+        part = order[:count]
+        total = sweep(loss, rows, y, r, M, weight, q, dual, beta, near, part, least, gain)
+        first = max(first, total)
+        if total <= SPENT * first:
+            break
 
 
 @compiled
