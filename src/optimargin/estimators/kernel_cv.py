@@ -14,9 +14,10 @@ class ODMClassifierCV(Tuned, ODMClassifier):
 
     Finds what ``GridSearchCV(ODMClassifier(), {"lam": lams, "mu": mus, "theta": thetas,
     "gamma": gammas})`` finds, and is much quicker: kernel matrices are computed once for each
-    gamma and shared by the folds, every machine starts from the answer to a neighbour, and
-    folds and thetas run in threads.  After ``fit`` it is a fitted `ODMClassifier` with the
-    best setting: the same attributes, the same predictions.
+    gamma and shared by the folds, every machine starts from the best blend of its neighbours'
+    answers, and folds run in threads.  Up to 2,500 training rows, the settings that may win
+    are trained exactly; the scores of others may be off by a few rows.  After ``fit`` it is a
+    fitted `ODMClassifier` with the best setting: the same attributes, the same predictions.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ class ODMClassifierCV(Tuned, ODMClassifier):
     coef0 : float, default=0.0
         Constant in poly and sigmoid.
     solver : {"auto", "dcd", "newton"}, default="auto"
-        "auto" tries coordinate descent from each neighbour's answer, and Newton's method where
+        "auto" tries coordinate descent from the neighbours' answers, and Newton's method where
         that is slow.
     multi_class : {"mcodm", "mcodm-paper", "ovr", "ovo"}, default="mcodm"
         As in `ODMClassifier`.

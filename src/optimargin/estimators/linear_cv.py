@@ -14,7 +14,7 @@ class LinearODMClassifierCV(Tuned, LinearODMClassifier):
 
     Finds what ``GridSearchCV(LinearODMClassifier(), {"lam": lams, "mu": mus, "theta":
     thetas})`` finds: the rows of a fold are prepared once, every machine starts from the
-    answer to a neighbour, and folds and thetas run in threads.  After ``fit`` it is a fitted
+    answer to the nearest setting, and folds run in threads.  After ``fit`` it is a fitted
     `LinearODMClassifier` with the best setting: the same attributes, the same predictions.
 
     Parameters

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,7 +87,8 @@ def walk(
             else:
                 near = _nearest(setting, number, [k for row in known for k in row])
                 problem, machines = _from(near, plan, problem)
-            known[-1].append(Known(setting, number, [m.solution for m in machines]))
+            if not fold.is_joint:
+                known[-1].append(Known(setting, number, [_lightened(m, problem) for m in machines]))
             outcomes.append(_judge(fold, setting, problem, machines, scorer, began))
         yield outcomes
 
@@ -123,12 +125,19 @@ def _nearest(setting: Setting, number: float, known: list[Known]) -> list[Known]
     return sorted(known, key=distance)[:_NEAREST]
 
 
+def _lightened(machine: Machine, problem: Problem) -> Solution:
+    """What the next ones need to start: the model, and its margins where blends are made."""
+    found = machine.solution
+    margin = found.margin[:0] if problem.gram is None else found.margin
+    return replace(found, margin=margin, dual=None, history=[])
+
+
 def _from(near: list[Known], plan: Plan, problem: Problem) -> tuple[Problem, list[Machine]]:
     """Kernel machines start from blends, linear ones from the nearest answer."""
     if not near:
         return train(plan, problem)
     if problem.gram is None:
-        return train(plan, problem, [Start(s.coef, s.dual) for s in near[0].solutions])
+        return train(plan, problem, [Start(s.coef) for s in near[0].solutions])
     makers = parts(plan.kind, problem.classes)
     starts = [
         blended(maker(problem), [known.solutions[m] for known in near])
