@@ -36,7 +36,7 @@ KINDS = {
     "rbf": ("RBF machines (odm.txt, table 3)", contenders.rbf, printed.RBF),
 }
 # Above so many rows, at most so many halves: kernel ODM^L takes up to a second there.
-_FEWER = {"linear": ((2000, 10),), "rbf": ((2000, 3), (600, 10))}
+_FEWER = {"linear": ((2000, 10),), "rbf": ((2000, 3), (600, 5), (300, 10))}
 _QUICK = "generated"
 _NOT_PRINTED = printed.Printed((float("nan"),) * 4, "")
 
