@@ -90,10 +90,11 @@ def table(options: Options) -> Table:
         None if options.results is None else options.results / "accuracy.jsonl",
         (SMALL, MEDIUM, LARGE, list(candidates(1, SMALL))),
     )
-    jobs = [
+    jobs = [  # a split of every set before the next, so that an early end leaves a fair table
         (name, seed)
+        for seed in range(options.repeats)
         for name in names
-        for seed in range(min(options.repeats, effort(sizes[name]).splits))
+        if seed < effort(sizes[name]).splits
     ]
     missing = kept.missing(jobs, lambda r: (r["data"], r["seed"]))
     for record in spread(split, [(*job, options.data) for job in missing], here=False):
