@@ -39,7 +39,7 @@ PAPER = {
     "dna": (95.6, 0.7),
 }
 OTHERS = ("usps", "pendigits", "letter")
-_FITS = 3.0  # seconds that one fit of ours may take
+_FITS = 30.0  # seconds that one fit of ours may take
 
 Maker = Callable[[], Any]
 
