@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 
-from optimargin.cholesky import cholesky, solve
 from optimargin.gram import Gram
 from optimargin.linesearch import valley
 from optimargin.loss import of_row
@@ -316,7 +316,8 @@ def _factored(space: FeatureSpace, known: tuple[Any, ...], g: np.ndarray) -> np.
             block = (Z[rows] * J[m, j, rows, None]).T @ Z[rows]
             H[m * d : (m + 1) * d, j * d : (j + 1) * d] = block
     H[np.diag_indices(k * d)] += 1.0
-    return solve(cholesky(H), -g.T.ravel()).reshape(k, d).T
+    factor = scipy.linalg.cho_factor(H, lower=True, overwrite_a=True, check_finite=False)
+    return scipy.linalg.cho_solve(factor, -g.T.ravel(), check_finite=False).reshape(k, d).T
 
 
 @compiled
