@@ -60,3 +60,20 @@ def whole(y: np.ndarray) -> np.ndarray:
     """Integers where every label is a whole number, so that 1 is not written as 1.0."""
     exact = y.size > 0 and np.all(y == np.rint(y)) and np.abs(y).max() < 2**53
     return y.astype(np.int64) if exact else y
+
+
+def is_missing(label: Any) -> bool:
+    """Whether a cell holds no label."""
+    text = str(label).strip().lower()
+    return label is None or not text or text in ("nan", "inf", "-inf", "+inf")
+
+
+def import_pyarrow(what: str) -> Any:
+    """Arrow's module, or a sentence on what to install in order to read ``what`` files."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError(
+            f"Reading {what} files needs pyarrow: pip install 'optimargin[cli]'."
+        ) from error
+    return pyarrow

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optimargin.datafile import DataFileError, finite, opened, whole
+from optimargin.datafile import DataFileError, finite, import_pyarrow, is_missing, opened, whole
 
 
 class Layout(NamedTuple):
@@ -95,7 +95,7 @@ def _labels(column: Any, position: int) -> np.ndarray:
     """Labels as whole numbers, numbers or text; each kind of label is looked at once."""
     codes = column.combine_chunks().dictionary_encode()
     kinds = codes.dictionary.to_pylist()
-    missing = [i for i, kind in enumerate(kinds) if _is_missing(kind)]
+    missing = [i for i, kind in enumerate(kinds) if is_missing(kind)]
     order = codes.indices.to_numpy(zero_copy_only=False)
     bad = np.isnan(order) | np.isin(order, missing)
     if bad.any():
@@ -109,23 +109,8 @@ def _labels(column: Any, position: int) -> np.ndarray:
     return values[order.astype(np.int64)]
 
 
-def _is_missing(label: Any) -> bool:
-    text = str(label).strip().lower()
-    return label is None or not text or text in ("nan", "inf", "-inf", "+inf")
-
-
 def _called(layout: Layout, position: int) -> str:
     return f"column {layout.names[position]!r}" if layout.names else f"column {position + 1}"
-
-
-def _pyarrow(what: str) -> Any:
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise ImportError(
-            f"Reading {what} files needs pyarrow: pip install 'optimargin[cli]'."
-        ) from error
-    return pyarrow
 
 
 @contextmanager
@@ -195,7 +180,7 @@ def read_csv(
     path: Path, layout: Layout, target: int | None, features: list[int]
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Features in double precision, and labels."""
-    pyarrow = _pyarrow("CSV")
+    pyarrow = import_pyarrow("CSV")
     from pyarrow import csv as reader
 
     types = {str(i): pyarrow.float64() for i in features}
@@ -241,7 +226,7 @@ def _csv_complaint(path: Path, layout: Layout, target: int | None, features: lis
 
 def _label_fault(cell: str) -> str:
     """Why a cell cannot be used as a label; empty if it can."""
-    if _is_missing(cell):
+    if is_missing(cell):
         return "missing"
     return "" if cell.isascii() or cell.encode("utf-8", "replace").decode() == cell else "not UTF-8"
 
@@ -255,7 +240,7 @@ def _fault(cell: str) -> str:
 
 def parquet_layout(path: Path) -> Layout:
     """Names of the columns of a Parquet file, without the row numbers of pandas."""
-    pyarrow = _pyarrow("Parquet")
+    pyarrow = import_pyarrow("Parquet")
     from pyarrow import parquet
 
     try:
@@ -271,7 +256,7 @@ def read_parquet(
     path: Path, layout: Layout, target: int | None, features: list[int]
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Features in the smallest floating-point type that holds all columns, and labels."""
-    pyarrow = _pyarrow("Parquet")
+    pyarrow = import_pyarrow("Parquet")
     from pyarrow import parquet
 
     assert layout.names is not None  # Parquet columns always have names
