@@ -5,7 +5,6 @@ import pytest
 
 from optimargin.gram import make_gram
 from optimargin.kernels import RBF, Linear, Precomputed
-from optimargin.landmarks import pivoted_cholesky
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 4))
@@ -68,19 +67,3 @@ def test_rows_far_from_the_origin_keep_their_distances():
 
 def test_a_precomputed_matrix_is_not_copied():
     assert make_gram(Precomputed(), K, 0.0, 10**9).kept is K
-
-
-def test_a_pivoted_factor_explains_all_but_the_residual():
-    gram = make_gram(RBF(0.3), X, 1.0, 10**9)
-    F, rest = pivoted_cholesky(gram, 60)
-    left = K + 1.0 - F @ F.T
-    np.testing.assert_allclose(np.diag(left), rest, atol=1e-9)
-    assert np.linalg.eigvalsh(left).min() > -1e-9
-    assert rest.sum() < 0.2 * np.trace(K)
-
-
-def test_a_pivoted_factor_of_low_rank_stops_by_itself():
-    gram = make_gram(Linear(), X, 0.0, 10**9)
-    F, rest = pivoted_cholesky(gram, 50)
-    assert F.shape == (300, 4)
-    assert rest.max() < 1e-9

@@ -1,30 +1,198 @@
-"""Landmarks: the greedy choice of rows that leaves the least of the kernel unexplained."""
+"""Landmarks: a few rows whose kernel functions stand for those of all rows.
+
+The machine is sought among f = sum_j b_j K(z_j, .) over S landmarks z_j, where |f|^2 = b'K_ZZ b.
+With the triangular factor K_ZZ + ridge I = L L' and w = L'b this is a linear machine,
+
+    f(x) = w.phi(x),   phi(x) = L^{-1} k(Z, x),   |f|^2 = |w|^2 (a little less, by the ridge)
+
+and the kernel it has is phi(x).phi(x') in place of K(x, x').  What that leaves out of K is positive
+semi-definite, so its trace, the sum of K(x, x) - |phi(x)|^2, measures it (math.md section 7).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
 import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
 
-from optimargin.gram import Gram
+from optimargin.kernels import RBF, Kernel, Laplacian
+
+_RIDGE = 1.0  # roundings of the largest diagonal value, added to it
+_REJECT = 0.5  # share of the least residual of a block below which a row waits for the next
 
 
-def pivoted_cholesky(gram: Gram, rank: int, tol: float = 1e-10) -> tuple[np.ndarray, np.ndarray]:
-    """F with K ~ F F' (n x rank or fewer columns), and the diagonal of K - F F'.
+class Pivoted(NamedTuple):
+    """K ~ F F', the rows that were chosen for it, and the diagonal of what it leaves out."""
 
-    Each column takes the row with the largest residual diagonal: the greedy Schur
-    complement of sodm.txt, eq. (6).  Needs ``rank`` rows of K and O(n rank^2) arithmetic.
+    factor: np.ndarray
+    pivots: np.ndarray
+    residual: np.ndarray
+
+
+def pivoted_cholesky(
+    columns: Callable[[np.ndarray], np.ndarray],
+    diag: np.ndarray,
+    rank: int,
+    block: int = 1,
+    tol: float = 1e-10,
+    dtype: Any = np.float64,
+) -> Pivoted:
+    """The incomplete Cholesky factor of a kernel matrix, largest residual first.
+
+    ``columns(index)`` gives K[:, index] as a new array of that ``dtype``.  With ``block=1`` each
+    column takes the row with the largest residual diagonal: the greedy Schur complement of
+    sodm.txt, eq. (6).  With more, candidates are that many rows at a time, and those that
+    resemble others of the block wait; then the O(n rank^2) arithmetic is a product of matrices.
     """
-    residual = gram.diag.copy()
-    F = np.zeros((gram.n, rank))
+    residual = diag.astype(np.float64)
     floor = tol * max(float(residual.max(initial=0.0)), np.finfo(float).tiny)
-    for k in range(rank):
-        pivot = int(residual.argmax())
-        if residual[pivot] <= floor:
-            return F[:, :k], residual
-        column = gram.rows(np.array([pivot]))[0].astype(np.float64) + gram.bias**2
-        column[pivot] += gram.shift
-        column -= F[:, :k] @ F[pivot, :k]
-        F[:, k] = column / np.sqrt(residual[pivot])
-        residual -= F[:, k] ** 2
+    F, pivots = np.zeros((len(diag), rank), dtype=dtype), np.empty(rank, dtype=np.intp)
+    k = 0
+    while k < rank and residual.max(initial=0.0) > floor:
+        count = min(block, rank - k)
+        best = np.array([residual.argmax()])
+        if count > 1:
+            best = np.argpartition(-residual, count - 1)[:count]
+        best = best[residual[best] > floor]
+        C = columns(best)
+        C -= F[:, :k] @ F[best, :k].T
+        chosen, L = _unlike(C[best].astype(np.float64), residual[best])
+        new = scipy.linalg.solve_triangular(
+            L.astype(dtype), C[:, chosen].T, lower=True, check_finite=False
+        )
+        stop = k + len(chosen)
+        F[:, k:stop], pivots[k:stop] = new.T, best[chosen]
+        residual -= np.einsum("ij,ij->j", new, new, dtype=np.float64)
         np.maximum(residual, 0.0, out=residual)
-        residual[pivot] = 0.0
-    return F, residual
+        residual[best[chosen]] = 0.0
+        k = stop
+    return Pivoted(F[:, :k], pivots[:k], residual)
+
+
+def _unlike(C: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places of the rows in a block that the ones taken before them do not explain; their factor.
+
+    ``C`` is what is left of their kernel values, ``residual`` its diagonal, which is known better.
+    """
+    left, bar = residual.copy(), _REJECT * float(residual.min())
+    taken: list[int] = []
+    F = np.zeros_like(C)
+    while len(taken) < len(left):
+        place = int(left.argmax())
+        if taken and left[place] < bar:
+            break
+        column = C[:, place] - F @ F[place]
+        column[taken] = 0.0
+        column[place] = left[place]
+        F[:, len(taken)] = column / np.sqrt(left[place])
+        left -= F[:, len(taken)] ** 2
+        taken.append(place)
+        left[taken] = -np.inf
+    return np.array(taken), F[np.ix_(taken, range(len(taken)))]
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """The landmarks of a kernel, and the factor that makes features of kernel values.
+
+    ``Z`` holds the landmarks as they were given, ``moved`` as kernel values are computed from
+    them: relative to ``centre``, in the precision of the values.  ``index`` are their row
+    numbers, -1 where they are no rows.
+    """
+
+    kernel: Kernel
+    Z: Any
+    index: np.ndarray
+    bias: float
+    centre: np.ndarray | None
+    moved: Any
+    factor: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.factor)
+
+    def values(self, A: Any, out: np.ndarray | None = None) -> np.ndarray:
+        """K(A, Z), the constant included, in the precision of the landmarks."""
+        K = self.kernel.block(moved(A, self.centre, self.moved.dtype), self.moved, out)
+        if self.bias:
+            K += self.bias**2
+        return K
+
+    def features(self, K: np.ndarray) -> np.ndarray:
+        """The features of rows whose kernel values are K; in their precision."""
+        return whitened(self.factor, K)
+
+    def expand(self, w: np.ndarray) -> np.ndarray:
+        """The expansion b over the landmarks of a model in features: b = L^{-T} w."""
+        return scipy.linalg.solve_triangular(
+            self.factor, w.T, lower=True, trans="T", check_finite=False
+        ).T
+
+    def contract(self, v: np.ndarray) -> np.ndarray:
+        """What a vector K(Z, X) s of landmarks is in features: L^{-1} v."""
+        return scipy.linalg.solve_triangular(self.factor, v, lower=True, check_finite=False)
+
+    def lift(self, b: np.ndarray) -> np.ndarray:
+        """The model in features of an expansion: w = L'b."""
+        return b @ self.factor
+
+    def residual(self, A: Any, K: np.ndarray) -> np.ndarray:
+        """What the landmarks leave out of the kernel's diagonal, for rows A with values K."""
+        phi = self.features(K)
+        left = self.kernel.diag(A) + self.bias**2
+        left -= np.einsum("ij,ij->i", phi, phi, dtype=np.float64)
+        return np.maximum(left, 0.0)
+
+
+def whitened(L: np.ndarray, K: np.ndarray, in_place: bool = False) -> np.ndarray:
+    """The rows L^{-1} k of a block of kernel values, which may be overwritten."""
+    (solve,) = scipy.linalg.get_blas_funcs(("trsm",), (K,))
+    # BLAS reads columns where numpy has rows, so no copy is made of a C-ordered block.
+    return solve(1.0, L.astype(K.dtype, order="F"), K.T, lower=1, overwrite_b=in_place).T
+
+
+def moved(A: Any, centre: np.ndarray | None, dtype: Any) -> Any:
+    """Rows relative to a centre, in some precision."""
+    return (A if centre is None else A - centre).astype(dtype, copy=False)
+
+
+def centre_of(kernel: Kernel, Z: Any) -> np.ndarray | None:
+    """What to take off all rows where only differences count.
+
+    Squared distances come from inner products, which cancel badly far from the origin.
+    """
+    if not isinstance(kernel, RBF | Laplacian) or sp.issparse(Z) or not Z.shape[0]:
+        return None
+    return Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
+
+
+def make_landmarks(kernel: Kernel, Z: Any, index: np.ndarray, bias: float, dtype: Any) -> Landmarks:
+    """Landmarks and their factor, which is computed in double precision.
+
+    The ridge is what rounding of the values may be, and more where that is not enough.
+    """
+    centre = centre_of(kernel, Z)
+    double = moved(moved(Z, centre, Z.dtype), None, np.float64)
+    K = kernel.block(double, double) + bias**2
+    if not np.isfinite(K).all():
+        raise ValueError(
+            "kernel: its values overflow on these rows; scale X, or lower gamma or degree."
+        )
+    near = moved(Z, centre, dtype)
+    ridge = _RIDGE * float(np.finfo(dtype).eps) * float(np.diag(K).max(initial=0.0)) or 1.0
+    for _ in range(8):
+        K[np.diag_indices(len(K))] += ridge
+        try:
+            L = np.linalg.cholesky(K)
+        except np.linalg.LinAlgError:
+            ridge *= 9.0
+            continue
+        return Landmarks(kernel, Z, index, bias, centre, near, L)
+    raise ValueError(
+        "kernel: it is not positive semi-definite on these rows, as solver='landmark' needs;"
+        " choose another kernel (for sigmoid, a smaller gamma or coef0) or another solver."
+    )

@@ -34,6 +34,7 @@ import numpy as np
 from optimargin.gram import Gram, convex
 from optimargin.loss import Loss, scaled, steepest
 from optimargin.rows import sqnorms
+from optimargin.sketch import Sketch
 from optimargin.whiten import whitened_features, whitened_gram
 
 
@@ -44,7 +45,8 @@ class Problem:
     ``y`` holds signs for two classes, and numbers 0 .. classes - 1 for more.  ``weight`` is
     None where every row counts the same.
     ``gram`` is None for a linear machine in the features of ``X``, with a constant
-    feature of value ``bias``; a kernel machine finds both inside its ``gram``.
+    feature of value ``bias``; a kernel machine finds both inside its ``gram``, or inside its
+    ``sketch`` where it is sought among the kernel functions of landmarks.
     """
 
     X: Any
@@ -53,6 +55,7 @@ class Problem:
     loss: Loss
     bias: float = 0.0
     gram: Gram | None = None
+    sketch: Sketch | None = None
     classes: int = 2
     threads: int = 1
     limit: float = np.inf  # bytes that a linear machine may spend on a Hessian
@@ -68,6 +71,20 @@ class Problem:
     def d(self) -> int:
         """Number of features, the constant one not counted."""
         return int(self.X.shape[1])
+
+    @property
+    def matrix(self) -> Any:
+        """What a pass over the rows reads: their features, or their values with the landmarks."""
+        return self.X if self.sketch is None else self.sketch
+
+    @property
+    def constant(self) -> float:
+        """The constant feature of `matrix`."""
+        return self.bias if self.sketch is None else 0.0
+
+    def spans(self, part: slice) -> list[slice]:
+        """A range of rows in the pieces in which `matrix` is best read."""
+        return [part] if self.sketch is None else self.sketch.spans(part)
 
     @property
     def losses(self) -> Loss:
@@ -114,7 +131,20 @@ class Problem:
         """Squared norm of each row, the constant feature included: the diagonal of K."""
         if self.gram is not None:
             return np.maximum(self.gram.diag, 0.0)
+        if self.sketch is not None:
+            return self.sketch.diag
         return sqnorms(self.X) + self.bias**2
+
+    @cached_property
+    def features(self) -> np.ndarray:
+        """The rows as features of the landmarks: see `featured`."""
+        assert self.sketch is not None
+        return self.sketch.features()
+
+    @property
+    def featured(self) -> Problem:
+        """A machine over landmarks as a linear one."""
+        return replace(self, X=self.features, sketch=None, bias=0.0)
 
     @cached_property
     def stiffness(self) -> float:
@@ -132,13 +162,15 @@ class Problem:
     def changed(self, **changes: Any) -> Problem:
         """The same rows with other labels, weights or losses."""
         found = replace(self, **changes)
-        if "sqnorms" in vars(self):  # computed once for all of them
-            vars(found)["sqnorms"] = self.sqnorms
+        for name in ("sqnorms", "features"):  # computed once for all of them
+            if name in vars(self):
+                vars(found)[name] = vars(self)[name]
         return found
 
     def narrowed(self) -> Problem:
         """The problem without rows of weight zero, where that is cheap: in feature space."""
-        if self.gram is not None or self.weight is None or self.weight.all():
+        in_features = self.gram is None and self.sketch is None
+        if not in_features or self.weight is None or self.weight.all():
             return self
         keep = np.flatnonzero(self.weight)
         weight = self.weight[keep]
@@ -155,7 +187,7 @@ class Point(NamedTuple):
     """Where a solver stands: a model with its margins and both objectives.
 
     ``coef`` is w (length d + 1) for a linear machine and the expansion over the rows
-    (length n) for a kernel machine; ``dual`` is a, where the solver has one.
+    (length n) or the landmarks for a kernel machine; ``dual`` is a, where the solver has one.
     """
 
     coef: np.ndarray

@@ -67,11 +67,14 @@ class GramRows(NamedTuple):
     f: Any
 
 
-def feature_rows(X: Any, bias: float, w: np.ndarray) -> DenseRows | SparseRows:
-    """The rows of a dense or CSR matrix."""
+def feature_rows(
+    X: Any, bias: float, w: np.ndarray, part: slice | None = None
+) -> DenseRows | SparseRows:
+    """The rows of a dense or CSR matrix, or those of a range, without a copy."""
     if sp.issparse(X):
-        return SparseRows(X.data, X.indices, X.indptr, float(bias), w)
-    return DenseRows(X, float(bias), w)
+        indptr = X.indptr if part is None else X.indptr[part.start : part.stop + 1]
+        return SparseRows(X.data, X.indices, indptr, float(bias), w)
+    return DenseRows(X if part is None else X[part], float(bias), w)
 
 
 def sqnorms(X: Any) -> np.ndarray:

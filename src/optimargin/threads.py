@@ -16,10 +16,17 @@ from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 
+_BLOCK = 1 << 19  # values in a block of rows
+
 
 def spans(n: int, width: int) -> list[slice]:
     """Consecutive slices of at most ``width`` rows that cover n rows."""
     return [slice(s, min(s + width, n)) for s in range(0, n, width)]
+
+
+def blocks(X: Any) -> list[slice]:
+    """Slices that cover the rows of X, of some megabytes each."""
+    return spans(X.shape[0], max(256, _BLOCK // max(X.shape[1], 1)))
 
 
 def shares(n: int, count: int) -> list[slice]:

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
 import scipy.sparse as sp
 
 from optimargin.loss import is_smooth
 from optimargin.problem import Points, Problem, Solution, Start, Status, Stop, drive
+from optimargin.sketch import Sketch
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.kernel_newton import KernelNewton, is_exact
+from optimargin.solvers.landmark import LandmarkNewton
 from optimargin.solvers.ldm import LDM
 from optimargin.solvers.ldm_svrg import LDMSVRG
 from optimargin.solvers.mcodm import McODM
@@ -20,7 +23,7 @@ from optimargin.solvers.newton import Newton, is_direct
 from optimargin.solvers.svrg import SVRG
 
 LINEAR = ("auto", "dcd", "newton", "svrg")
-KERNEL = ("auto", "dcd", "newton")
+KERNEL = ("auto", "dcd", "newton", "landmark")
 LDM_LINEAR = ("auto", "dcd", "svrg")
 LDM_KERNEL = ("auto", "dcd")
 MULTI = ("auto", "dcd", "mcodm-paper")
@@ -28,6 +31,7 @@ MULTI = ("auto", "dcd", "mcodm-paper")
 _STIFF = 100.0  # stiffness beyond which Newton wins on kernel rows
 _STIFF_SPARSE = 10.0  # the same on sparse rows with many features
 _STIFF_DIRECT = 1.0  # the same on sparse rows with few features, where Newton costs little
+_SMALL = 100_000  # kernel values with landmarks
 EXACT = 1e-9  # relative gap of an answer that is as good as exact
 _FACTORED = 12_000  # rows of a kernel machine whose Newton systems can be factored
 
@@ -52,6 +56,8 @@ _ON_FEATURES: dict[str, Callable[[int], Solver]] = {"dcd": DCD, "newton": Newton
 
 def solve(name: str, problem: Problem, start: Start, stop: Stop, seed: int) -> Solution:
     """The answer to a problem by the solver of that name."""
+    if problem.sketch is not None:
+        return _over_landmarks(name, problem, start, stop, seed)
     if problem.classes > 2:
         if name not in MULTI:
             raise ValueError(
@@ -67,6 +73,25 @@ def solve(name: str, problem: Problem, start: Start, stop: Stop, seed: int) -> S
     goal = min(stop.tol, EXACT) if exact else stop.tol
     found = drive(solver.points(problem, start), stop._replace(tol=goal), solver.name)
     return judged_by(stop.tol, found)
+
+
+def _over_landmarks(name: str, problem: Problem, start: Start, stop: Stop, seed: int) -> Solution:
+    """The answer as an expansion over landmarks; a joint machine is a linear one in features."""
+    assert problem.sketch is not None
+    if problem.classes == 2:
+        goal = min(stop.tol, EXACT) if _is_small(problem.sketch) else stop.tol
+        solver = LandmarkNewton(seed, goal)
+        points = solver.points(problem, start)
+        return judged_by(stop.tol, drive(points, stop._replace(tol=goal), solver.name))
+    joint = name if name in MULTI else "auto"
+    found = solve(joint, problem.featured, start._replace(coef=None), stop, seed)
+    coef = problem.sketch.landmarks.expand(found.coef[:, :-1])
+    return replace(found, coef=coef, solver="landmark")
+
+
+def _is_small(sketch: Sketch) -> bool:
+    """Whether an exact answer costs next to nothing."""
+    return sketch.size <= _SMALL and sketch.dtype == np.float64
 
 
 def judged_by(tol: float, found: Solution) -> Solution:

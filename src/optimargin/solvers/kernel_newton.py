@@ -23,7 +23,7 @@ import numpy as np
 
 from optimargin.cholesky import cholesky, solve
 from optimargin.gram import Gram
-from optimargin.landmarks import pivoted_cholesky
+from optimargin.landmarks import Pivoted, pivoted_cholesky
 from optimargin.linesearch import best_step
 from optimargin.loss import curvature, dual_of, target, value
 from optimargin.problem import Point, Points, Problem, Start, counted_on
@@ -53,7 +53,7 @@ class KernelNewton:
         losses, weight = problem.losses, problem.weight
         b, u = self._begin(problem, start, gram.apply)
         f = y * u
-        factor: tuple[np.ndarray, np.ndarray] | None = None
+        factor: Pivoted | None = None
         rounds, forcing = 0, 0.1
         while True:
             u = y * f
@@ -73,7 +73,7 @@ class KernelNewton:
                     if _fits(gram, len(active)):
                         guide = _factored(gram, active, ridge, np.float32)
                     else:
-                        factor = factor or pivoted_cholesky(gram, _rank(gram))
+                        factor = factor or _pivoted(gram)
                         guide = _low_rank(factor, active, ridge)
                     new[active] = b[active]
                     for better in _conjugate_gradients(
@@ -140,11 +140,20 @@ def _factored(gram: Gram, active: np.ndarray, ridge: np.ndarray, dtype: Any) -> 
     return lambda v: solve(factor, v).astype(np.float64)
 
 
-def _low_rank(
-    factor: tuple[np.ndarray, np.ndarray], active: np.ndarray, ridge: np.ndarray
-) -> Guide:
+def _pivoted(gram: Gram) -> Pivoted:
+    """K ~ F F' of a moderate rank."""
+
+    def columns(index: np.ndarray) -> np.ndarray:
+        K = gram.rows(index).T.astype(np.float64) + gram.bias**2
+        K[index, np.arange(len(index))] += gram.shift
+        return K
+
+    return pivoted_cholesky(columns, gram.diag, _rank(gram))
+
+
+def _low_rank(factor: Pivoted, active: np.ndarray, ridge: np.ndarray) -> Guide:
     """V -> (F_I F_I' + diag(rest_I + ridge))^-1 v by Woodbury, with K ~ F F' + diag(rest)."""
-    G, inverse = factor[0][active], 1.0 / (ridge + factor[1][active])
+    G, inverse = factor.factor[active], 1.0 / (ridge + factor.residual[active])
     inner = (G.T * inverse) @ G
     inner[np.diag_indices(len(inner))] += 1.0
     small = cholesky(inner)

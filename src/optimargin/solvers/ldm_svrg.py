@@ -23,7 +23,7 @@ from optimargin.loss import Loss, dual_of, of_row, row_gap, scaled, steepest, va
 from optimargin.problem import Point, Points, Problem, Start
 from optimargin.rows import compiled, feature_rows, push, score
 from optimargin.solvers.ldm import expansion
-from optimargin.solvers.newton import margins
+from optimargin.solvers.passes import margins
 
 _WIDTH = 0.5  # of the first rounding, in margins
 _LEAST = 1e-9  # a width beyond which there is nothing to gain

@@ -14,20 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from optimargin.cholesky import cholesky, solve
 from optimargin.linesearch import best_step
-from optimargin.loss import curvature, of_row, scaled, slope, value
+from optimargin.loss import scaled
 from optimargin.problem import Point, Points, Problem, Start
-from optimargin.rows import add_outer, compiled, feature_rows, push, score
+from optimargin.rows import add_outer, compiled, feature_rows
 from optimargin.solvers.dcd import DCD
-from optimargin.threads import shares, spans, spread
+from optimargin.solvers.passes import curved, look, margins, ranges
+from optimargin.threads import spans, spread
 
 _DIRECT_UP_TO = 1500  # features; beyond, conjugate gradients
 _PILOT = 20_000  # rows; more are first solved on a random share of them
@@ -35,7 +34,6 @@ _PILOT_SHARE = 16.0  # one row in so many
 _WARM = 8  # rounds of coordinate descent before the first step on sparse rows
 _WARM_DIRECT = 2  # the same where the Hessian is factored
 _STIFF = 10.0  # stiffness beyond which those do not help
-_WORTH_A_THREAD = 250_000  # numbers in a range of rows
 _BLOCK = 1 << 18  # numbers in a block of rows that is multiplied with itself
 
 
@@ -111,101 +109,11 @@ class Newton:
         return last.coef
 
 
-class View(NamedTuple):
-    """The objective at some w with its gradient, and every row's margin and curvature."""
-
-    primal: float
-    gradient: np.ndarray
-    margin: np.ndarray
-    curvature: np.ndarray
-
-
-@compiled
-def _score(rows, y, first, last, u):
-    for i in range(first, last):
-        u[i] = y[i] * score(rows, i)
-
-
-@partial(compiled, contiguous=True)
-def _pull(loss, into, y, weight, u, first, last, h):
-    """Add the gradient of the losses to ``into``, and note every row's curvature.
-
-    Two loops, because the first is all arithmetic and may use the vector units.
-    """
-    total, pull = 0.0, np.empty(last - first)
-    for i in range(first, last):
-        own = of_row(loss, weight, i)
-        total += value(own, u[i])
-        h[i] = curvature(own, u[i])
-        pull[i - first] = slope(own, u[i]) * y[i]
-    for i in range(first, last):
-        if pull[i - first] != 0.0:
-            push(into, i, pull[i - first])
-    return total
-
-
-@compiled
-def _curve(rows, into, h, first, last):
-    for i in range(first, last):
-        if h[i] != 0.0:
-            push(into, i, h[i] * score(rows, i))
-
-
 @compiled
 def _outer(rows, h, first, last, H):
     for i in range(first, last):
         if h[i] != 0.0:
             add_outer(rows, i, h[i], H)
-
-
-def _ranges(problem: Problem, size: int) -> list[slice]:
-    """At most 8 ranges of rows, each worth a thread's while and a sum of ``size`` numbers.
-
-    The sums of all ranges together are no larger than the data.
-    """
-    stored = problem.X.nnz if sp.issparse(problem.X) else problem.X.size
-    count = min(stored // _WORTH_A_THREAD, stored // (8 * size), problem.limit // (8 * size))
-    return shares(problem.n, int(np.clip(count, 1, 8)))
-
-
-def margins(problem: Problem, w: np.ndarray) -> np.ndarray:
-    """Every row's margin under w."""
-    u = np.zeros(problem.n)
-    if w.any():
-        rows = feature_rows(problem.X, problem.bias, w)
-        spread(
-            lambda part: _score(rows, problem.y, part.start, part.stop, u),
-            _ranges(problem, 1),
-            problem.threads,
-        )
-    return u
-
-
-def look(problem: Problem, w: np.ndarray, u: np.ndarray) -> View:
-    """What there is to see at w, where the margins are u; reads only rows that pull."""
-    h = np.empty(problem.n)
-
-    def task(part: slice) -> tuple[float, np.ndarray]:
-        g = np.zeros(problem.d + 1)
-        into = feature_rows(problem.X, problem.bias, g)
-        loss, y, weight = problem.loss, problem.y, problem.weight
-        return _pull(loss, into, y, weight, u, part.start, part.stop, h), g
-
-    found = spread(task, _ranges(problem, problem.d + 1), problem.threads)
-    primal = 0.5 * float(w @ w) + sum(total for total, _ in found)
-    return View(primal, w + sum(g for _, g in found), u, h)
-
-
-def _product(problem: Problem, h: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """(I + X' diag(h) X) v in one pass over the rows."""
-    rows = feature_rows(problem.X, problem.bias, v)
-
-    def task(part: slice) -> np.ndarray:
-        out = np.zeros_like(v)
-        _curve(rows, rows._replace(w=out), h, part.start, part.stop)
-        return out
-
-    return v + sum(spread(task, _ranges(problem, problem.d + 1), problem.threads))
 
 
 def _hessian(problem: Problem, h: np.ndarray) -> np.ndarray:
@@ -225,7 +133,7 @@ def _hessian(problem: Problem, h: np.ndarray) -> np.ndarray:
             H += A.T @ A
         return H
 
-    found = spread(of_range, _ranges(problem, (d + 1) ** 2), problem.threads)
+    found = spread(of_range, ranges(problem, (d + 1) ** 2), problem.threads)
     H = found[0]
     for other in found[1:]:
         H += other
@@ -249,7 +157,7 @@ def _conjugate_gradients(
     p, size = r.copy(), float(r @ r)
     goal = forcing**2 * size
     for _ in range(200):
-        Hp = _product(problem, h, p)
+        Hp = p + curved(problem, h, p)
         step = size / float(p @ Hp)
         x += step * p
         r -= step * Hp

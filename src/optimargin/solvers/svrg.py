@@ -19,7 +19,7 @@ import numpy as np
 from optimargin.loss import dual_of, of_row, steepest
 from optimargin.problem import Point, Points, Problem, Start
 from optimargin.rows import compiled, feature_rows, push, score
-from optimargin.solvers.newton import look, margins
+from optimargin.solvers.passes import look, margins
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from optimargin.classes import Part, parts
 from optimargin.problem import Problem, Solution, Start, Status, Stop
 from optimargin.solvers.choose import solve
+from optimargin.solvers.exactness import exact_gap
 from optimargin.solvers.left_out import left_out
 
 _UNKNOWN = np.full(2, np.nan)
@@ -18,7 +19,7 @@ _UNKNOWN = np.full(2, np.nan)
 class Plan(NamedTuple):
     """How to train: the solver's name, how to treat several classes, when to stop, the seed.
 
-    ``bounds`` asks for what the answers say of the leave-one-out error.
+    ``bounds`` asks for what the answers say of the leave-one-out error and of the exact machine.
     """
 
     solver: str
@@ -29,10 +30,14 @@ class Plan(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """An answer, and what its margins say of the leave-one-out error."""
+    """An answer, and what it says of the leave-one-out error and of the machine without landmarks.
+
+    ``exact`` is the relative gap with that machine: see `exactness`.
+    """
 
     solution: Solution
     loo: np.ndarray
+    exact: float
 
 
 def train(
@@ -52,7 +57,10 @@ def train(
         def one(maker: Part, start: Start) -> Machine:
             problem = maker(whole).narrowed()
             solution = solve(plan.solver, problem, start, plan.stop, plan.seed)
-            return Machine(solution, left_out(problem, solution) if plan.bounds else _UNKNOWN)
+            if not plan.bounds:
+                return Machine(solution, _UNKNOWN, np.nan)
+            exact = exact_gap(problem, solution, 1.0 / len(makers))
+            return Machine(solution, left_out(problem, solution), exact)
 
         return list(each(one, makers, starts))
 

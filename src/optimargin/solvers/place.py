@@ -1,0 +1,269 @@
+"""Placing landmarks: which rows stand for all, and how many of them.
+
+random    any rows
+greedy    the row that the ones before it explain least, of a pool (sodm.txt, eq. (6))
+kmeans    centres of clusters of a pool
+margin    ours: machines on a pool of rows, each with twice the landmarks of the last.  A row joins
+          with a chance in proportion to |a_i| sqrt(r_i), its dual variable times what the
+          landmarks leave out of it: the gradient of the whole machine, outside of what the
+          landmarks can express, is a sum of just these.  Few rows pull, those near the
+          boundary, so fewer landmarks do
+
+Where their number is not given, it doubles until the loss on held-out rows of the pool gains no
+more; every set begins with the last one, and its machine where the last one ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.cluster.vq import kmeans2
+
+from optimargin.classes import signs
+from optimargin.expansion import sums
+from optimargin.kernels import Kernel
+from optimargin.landmarks import (
+    Landmarks,
+    centre_of,
+    make_landmarks,
+    moved,
+    pivoted_cholesky,
+)
+from optimargin.loss import curvature, dual_of, slope, value
+from optimargin.problem import Problem, Start, Stop, drive
+from optimargin.sketch import Sketch, footprint, make_sketch
+from optimargin.solvers.landmark import LandmarkNewton, some_rows
+from optimargin.threads import blas_threads
+
+HOW = ("margin", "greedy", "random", "kmeans")
+_POOL = 10_000  # rows among which landmarks are chosen, at least
+_POOL_EACH = 10  # the same for each landmark
+_FIRST = 4  # one landmark in so many is the first machine's
+_FEW = 100  # landmarks of the first machine, where there will be twice as many
+_ROUGH = Stop(tol=0.01, max_iter=6)  # of a machine that only tells where to place landmarks
+_BLOCK = 64  # rows that are judged at a time by the greedy choice, at most
+_JUDGES = 0.2  # share of the pool that is held out where the number of landmarks is to be found
+_GAIN = 0.02  # share of the held-out loss below which twice the landmarks are not worth it
+_MOST = 4000  # landmarks that are chosen without being asked for
+_DENSE = 1 << 28  # numbers in a pool that k-means may make dense
+
+
+Models = list[np.ndarray]  # expansions over landmarks
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What was asked for: how many landmarks (None is as many as pay), and how to choose them.
+
+    ``how`` is a name, or the landmarks themselves, and then ``index`` may tell their row numbers.
+    Kernel values are of the type ``dtype``, and
+    training may take ``limit`` bytes.
+    """
+
+    kernel: Kernel
+    count: int | None
+    how: Any
+    dtype: Any
+    limit: float
+    index: np.ndarray | None = None
+
+    def at(self, problem: Problem, index: np.ndarray) -> Landmarks:
+        """Landmarks at some of the rows."""
+        return make_landmarks(self.kernel, problem.X[index], index, problem.bias, self.dtype)
+
+    def beside(self, problem: Problem, Z: Any) -> Landmarks:
+        """Landmarks that are no rows."""
+        index = np.full(Z.shape[0], -1) if self.index is None else self.index
+        return make_landmarks(self.kernel, Z, index, problem.bias, self.dtype)
+
+
+def place(problem: Problem, wish: Wish, seed: int) -> tuple[Problem, list[Start]]:
+    """The problem over landmarks, and where its machines may start.
+
+    ``problem`` has numbered classes, and neither a kernel matrix nor landmarks.
+    """
+    landmarks, models = landmarks_of(problem, wish, np.random.default_rng(seed))
+    sketch = make_sketch(landmarks, problem.X, wish.limit, problem.threads)
+    return replace(problem, sketch=sketch), [Start(coef) for coef in models]
+
+
+def landmarks_of(
+    problem: Problem, wish: Wish, rng: np.random.Generator
+) -> tuple[Landmarks, Models]:
+    """The landmarks, and models over them that came up on the way.
+
+    They are of the machine of two classes, or of each class against the rest; there may be none.
+    """
+    if not isinstance(wish.how, str):
+        return wish.beside(problem, wish.how), []
+    count = wish.count or most_landmarks(problem.n, wish.limit)
+    pool = _pool(problem, count, rng)
+    order = np.arange(len(pool))  # which is random
+    if wish.how == "greedy":
+        order = greedy(wish, problem.X[pool], problem.bias, min(count, len(pool)), problem.threads)
+    count = min(count, len(order))
+    index, models = pool[order[:count]], Models()
+    if len(pool) <= 2 * _FEW and wish.count is None:
+        index = pool  # nothing to be gained from fewer
+    elif wish.count is None or (wish.how == "margin" and count < problem.n):
+        index, models = _grown(problem, wish, pool, order, count, rng)
+    if wish.how == "kmeans":
+        return wish.beside(problem, _centres(problem.X[pool], len(index), rng)), []
+    return wish.at(problem, index), models
+
+
+def most_landmarks(n: int, limit: float) -> int:
+    """As many landmarks as n rows are given without being asked, within so many bytes."""
+    count = min(n, _MOST)
+    while count > 1 and footprint(n, count, 0) > limit:
+        count //= 2
+    return count
+
+
+def _pool(problem: Problem, count: int, rng: np.random.Generator) -> np.ndarray:
+    """The numbers of the rows among which so many landmarks are chosen, in random order."""
+    order = rng.permutation(problem.n)
+    if problem.weight is not None:
+        order = order[problem.weight[order] > 0.0]
+    return order[: max(_POOL, _POOL_EACH * count)]
+
+
+def greedy(wish: Wish, X: Any, bias: float, count: int, threads: int) -> np.ndarray:
+    """The rows of X that a pivoted Cholesky factor takes, in the order in which it does."""
+    A, kernel, dtype = moved(X, centre_of(wish.kernel, X), wish.dtype), wish.kernel, wish.dtype
+
+    def columns(index: np.ndarray) -> np.ndarray:
+        K = kernel.block(A, A[index])
+        K += bias**2
+        return K
+
+    with blas_threads(threads):
+        block, rounding = max(1, min(_BLOCK, count // 20)), 1e3 * float(np.finfo(dtype).eps)
+        diag = kernel.diag(A) + bias**2
+        return pivoted_cholesky(columns, diag, count, block, rounding, dtype).pivots
+
+
+def _centres(X: Any, count: int, rng: np.random.Generator) -> np.ndarray:
+    if sp.issparse(X):
+        if X.shape[0] * X.shape[1] > _DENSE:
+            raise ValueError(
+                f"landmarks='kmeans' makes rows dense, and {X.shape[1]} features are too many for"
+                " that; choose 'margin', 'greedy' or 'random'."
+            )
+        X = X.toarray()
+    first = X[rng.choice(len(X), count, replace=False)]
+    return kmeans2(X, first, iter=10, minit="matrix")[0].astype(X.dtype)
+
+
+# -- growth -------------------------------------------------------------------------------------
+
+
+def _grown(
+    problem: Problem,
+    wish: Wish,
+    pool: np.ndarray,
+    order: np.ndarray,
+    most: int,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, Models]:
+    """The rows that became landmarks of machines on the pool, and the last models."""
+    judges = None
+    if wish.count is None:
+        held = rng.choice(len(pool), int(_JUDGES * len(pool)), replace=False)
+        judges = some_rows(problem, pool[held])
+        stays = np.ones(len(pool), dtype=bool)
+        stays[held] = False
+        order = (np.cumsum(stays) - 1)[order[stays[order]]]
+        pool = pool[stays]
+        most = min(most, len(order))
+    some, seed = some_rows(problem, pool), int(rng.integers(2**31))
+    count = min(most, _FEW)
+    if judges is None:
+        count = max(most // _FIRST, min(_FEW, most // 2), 1)
+    places, models, before = order[:count], Models(), np.inf
+    while count < most or judges is not None:
+        sketch = make_sketch(wish.at(some, places), some.X, wish.limit, problem.threads)
+        models = _models(replace(some, sketch=sketch), models, seed)
+        if judges is not None:
+            loss = _loss(judges, sketch.landmarks, models)
+            if loss > (1.0 - _GAIN) * before or count == most:
+                break
+            before = loss
+        more = min(most, 2 * count)
+        if wish.how == "margin":
+            places = _joined(places, _pulls(some, sketch, models), more, rng)
+        else:
+            places = order[:more]
+        count = len(places)
+        models = [np.append(b, np.zeros(count - len(b))) for b in models]
+    return pool[places], models
+
+
+def _joined(
+    places: np.ndarray, pulls: np.ndarray, count: int, rng: np.random.Generator
+) -> np.ndarray:
+    """So many places: those there are, and others with a chance in proportion to their pulls.
+
+    Where too few rows pull, others fill the rest.
+    """
+    free = np.ones(len(pulls), dtype=bool)
+    free[places] = False
+    chances = pulls * free
+    size = min(count - len(places), int(np.count_nonzero(chances)))
+    if size:
+        new = rng.choice(len(pulls), size, replace=False, p=chances / chances.sum())
+        places, free[new] = np.append(places, new), False
+    rest = rng.permutation(np.flatnonzero(free))[: count - len(places)]
+    return np.append(places, rest)
+
+
+def _sides(problem: Problem) -> list[np.ndarray]:
+    """Signs of the rows, for each class against the rest."""
+    first = 1 if problem.classes == 2 else 0
+    return [signs(problem.y == m) for m in range(first, problem.classes)]
+
+
+def _models(problem: Problem, before: Models, seed: int) -> Models:
+    """About the machine of two classes, or a first guess of each class against the rest.
+
+    The guess is a Newton step from zero, where all rows have the same curvature in
+    every class, so one factor serves them all.
+    """
+    sketch, sides = problem.sketch, _sides(problem)
+    assert sketch is not None
+    landmarks = sketch.landmarks
+    if len(sides) == 1:
+        first = Start(before[0] if before else np.zeros(len(landmarks)))
+        points = LandmarkNewton(seed, _ROUGH.tol).points(problem.binary(sides[0]), first)
+        return [drive(points, _ROUGH).coef]
+    losses = problem.losses
+    h, pull = (np.broadcast_to(f(losses, 0.0), problem.n) for f in (curvature, slope))
+    with blas_threads(problem.threads):
+        phi = sketch.features()
+        H = ((phi.T * h.astype(phi.dtype)) @ phi).astype(np.float64)
+        H[np.diag_indices(len(H))] += 1.0
+        G = phi.T @ np.column_stack([pull * y for y in sides]).astype(phi.dtype)
+        return list(landmarks.expand(-np.linalg.solve(H, G).T))
+
+
+def _pulls(problem: Problem, sketch: Sketch, models: Models) -> np.ndarray:
+    """|a_i| sqrt(r_i) of each row, over all machines."""
+    total = np.zeros(problem.n)
+    K, losses = sketch[:], problem.losses
+    F = np.empty((problem.n, len(models)))
+    sums(K, np.stack(models), F)
+    for y, f in zip(_sides(problem), F.T, strict=True):
+        total += dual_of(losses, y * f) ** 2
+    with blas_threads(problem.threads):
+        return np.sqrt(total * sketch.landmarks.residual(sketch.X, K))
+
+
+def _loss(judges: Problem, landmarks: Landmarks, models: Models) -> float:
+    """What rows that were held out lose."""
+    F = np.empty((judges.n, len(models)))
+    sums(landmarks.values(judges.X), np.stack(models), F)
+    sides = zip(_sides(judges), F.T, strict=True)
+    return sum(float(value(judges.losses, y * f).sum()) for y, f in sides)
