@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -65,3 +66,42 @@ def test_rules_for_lam_are_read_off_the_grid(benchmark):
     assert names == ["large", "small"]
     root = next(j for j, s in enumerate(settings) if s.rule == "root" and s.factor == 8.0)
     assert accuracy[:, root] == pytest.approx(np.log2([320.0, 80.0]) / 20)
+
+
+def test_landmarks_are_compared_and_drawn(benchmark, tmp_path, capsys):
+    found = tmp_path / "found.json"
+    arguments = ["landmark", "--quick", "--no-peers", "--repeats", "1", "--limit", "60"]
+    folders = ["--json", str(found), "--pictures", str(tmp_path)]
+    assert benchmark("__main__").main([*arguments, *folders]) == 0
+    capsys.readouterr()
+    methods, _, _, growth, million = json.loads(found.read_text())["results"][0]["tables"]
+    assert {(r["method"], r["size"]) for r in methods["records"]} == {
+        ("auto, exact", 0), ("landmark", 20), ("landmark", 40),
+    }  # fmt: skip
+    assert all(r["accuracy"] > 0.6 for r in methods["records"])
+    assert all(r["memory"] >= 0 for r in growth["records"])
+    assert [r["rows"] for r in million["records"]] == [2000, 2000]
+    assert (tmp_path / "landmark-pareto.png").is_file()
+
+
+def test_a_fit_that_takes_too_long_is_stopped(benchmark):
+    plans, trial = benchmark("plans"), benchmark("trial")
+    X, y = benchmark("problems").curved(1000)
+    make = partial(plans.build, plans.Plan(plans.EXACT, 0, 1.0, 1.0, 0.5, 0.1))
+    found = trial.attempt(make, trial.Rows(X, y, X, y), 1, 0.0)
+    assert found == {"status": trial.UNFINISHED, "seconds": 0.0}
+
+
+def test_goals_are_judged_by_the_fastest_machine_that_reaches_them(benchmark):
+    goals, plans = benchmark("goals"), benchmark("plans")
+    case = goals.Case("set", (), (1, 2), (goals.Goal(2.0, 0.9), goals.Goal(3.0, below=0.05)))
+    svc = {"data": "set", "method": plans.SVC, "size": 0, "accuracy": 0.92, "seconds": 8.0}
+    ours = [
+        {"data": "set", "method": plans.OURS, "size": size, "accuracy": a, "seconds": seconds}
+        for size, a, seconds in ((1, 0.87, 1.0), (2, 0.91, 5.0))
+    ]
+    first, second = goals.judge(case, [svc, *ours])
+    assert first[-5:] == [2, "0.9100", 5.0, "1.6", False]
+    assert second[-5:] == [1, "0.8700", 1.0, "8", True]
+    rival = {**ours[0], "method": plans.PIPELINE, "accuracy": 0.88, "seconds": 3.0}
+    assert goals.duels([*ours, rival]) == [["set", 1, plans.PIPELINE, "-0.0100", 3.0, "time"]]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from optimargin import margins as margins
     from optimargin.estimators import (
+        LandmarkFeatures,
         LDMClassifier,
         LinearLDMClassifier,
         LinearODMClassifier,
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
         rademacher_bound,
     )
     from optimargin.plots import MarginDistributionDisplay
+    from optimargin.rowfiles import open_rows
 
 __version__ = "0.1.0"
 
 _HOME = {
     "LDMClassifier": "optimargin.estimators",
+    "LandmarkFeatures": "optimargin.estimators",
     "LinearLDMClassifier": "optimargin.estimators",
     "LinearODMClassifier": "optimargin.estimators",
     "LinearODMClassifierCV": "optimargin.estimators",
@@ -41,12 +44,14 @@ _HOME = {
     "loo_bound": "optimargin.margins",
     "margin_statistics": "optimargin.margins",
     "margins": "optimargin.margins",
+    "open_rows": "optimargin.rowfiles",
     "rademacher_bound": "optimargin.margins",
     "save": "optimargin.estimators.saved",
 }
 
 __all__ = [
     "LDMClassifier",
+    "LandmarkFeatures",
     "LinearLDMClassifier",
     "LinearODMClassifier",
     "LinearODMClassifierCV",
@@ -58,6 +63,7 @@ __all__ = [
     "loo_bound",
     "margin_statistics",
     "margins",
+    "open_rows",
     "rademacher_bound",
     "save",
 ]

@@ -142,7 +142,12 @@ def train(  # noqa: PLR0913, one parameter for each option
     multi_class: Annotated[
         str | None, _machine("More than two classes: mcodm, mcodm-paper, ovr or ovo.")
     ] = None,
-    solver: Annotated[str | None, _solver("auto, dcd, newton; svrg if linear.")] = None,
+    solver: Annotated[
+        str | None, _solver("auto, dcd, newton; landmark with a kernel, svrg if linear.")
+    ] = None,
+    n_landmarks: Annotated[
+        int | None, _solver("Landmarks of a kernel machine on many rows; found by default.")
+    ] = None,
     tol: Annotated[float | None, _solver("Relative duality gap to reach.")] = None,
     max_iter: Annotated[int | None, _solver("Most rounds.")] = None,
     time_limit: Annotated[float | None, _solver("Most seconds.")] = None,
@@ -166,10 +171,11 @@ def train(  # noqa: PLR0913, one parameter for each option
         "gamma": _number_or_word(gamma),
         "degree": degree,
         "coef0": coef0,
+        "n_landmarks": n_landmarks,
     }
     given = [name for name, value in kernel_only.items() if value is not None]
     if linear and given:
-        raise typer.BadParameter(f"--{given[0]} has no meaning with --linear.")
+        raise typer.BadParameter(f"--{given[0].replace('_', '-')} has no meaning with --linear.")
     params = {
         **kernel_only,
         "lam": lam,

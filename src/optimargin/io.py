@@ -325,6 +325,7 @@ def _libodm_kernel(
     }
     header = _libodm_header("ODMClassifier", {**params, "fit_intercept": False}, d - bias, arrays)
     header["state"]["gamma_"] = params["gamma"]
+    header["state"]["kernel_dtype_"] = "float64"
     if 8 * X.shape[0] * X.shape[1] <= 12 * X.nnz:  # dense where that takes less memory
         arrays["support_vectors_"] = X.toarray()
         header["state"]["support_vectors_"] = {"array": "support_vectors_"}

@@ -1,5 +1,6 @@
 """The scikit-learn classes."""
 
+from optimargin.estimators.features import LandmarkFeatures
 from optimargin.estimators.kernel import ODMClassifier
 from optimargin.estimators.kernel_cv import ODMClassifierCV
 from optimargin.estimators.ldm import LDMClassifier, LinearLDMClassifier
@@ -8,6 +9,7 @@ from optimargin.estimators.linear_cv import LinearODMClassifierCV
 
 __all__ = [
     "LDMClassifier",
+    "LandmarkFeatures",
     "LinearLDMClassifier",
     "LinearODMClassifier",
     "LinearODMClassifierCV",

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from numbers import Integral, Real
 from threading import Event
 from typing import Any, ClassVar, Self
@@ -31,8 +32,9 @@ from optimargin.estimators.progress import (
 )
 from optimargin.loss import Loss, odm
 from optimargin.problem import Problem, Solution, Start, Status, Stop
+from optimargin.rowfiles import RowFiles
 from optimargin.solvers.train import Machine, Plan, train
-from optimargin.threads import blas_threads
+from optimargin.threads import blas_threads, blocks
 
 _LARGE = 2500  # rows of a kernel machine whose linear algebra is worth several threads
 _SMALL_INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.bool_)
@@ -84,6 +86,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         with unchanged_on_error(self):
             self._validate_params()
             whole, labels = self._pose(X, y, sample_weight)
+            whole = self._placed(whole)
             whole, machines = self._solve(whole, labels, began)
             self._adopt(whole, machines)
             self._report(machines)
@@ -126,6 +129,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return odm(self.lam_, self.mu, self.theta, total)
 
     def _check_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        if isinstance(X, RowFiles):
+            raise TypeError(
+                "X is RowFiles, which ODMClassifier(solver='landmark') alone reads in blocks; pass"
+                " rows[:] to have all rows in memory."
+            )
         X, y = validate_data(
             self,
             X,
@@ -149,6 +157,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         count = len(parts(self.multi_class, whole.classes))
         together = count > 1 and not self.verbose and not has_callbacks(self)
         workers = min(whole.threads, count) if together else 1
+        if workers > 1 and whole.sketch is not None:  # machines at once, a thread each
+            whole = replace(whole, threads=max(whole.threads // workers, 1))
         seconds = self.time_limit
         if seconds is not None:  # what is left of it, shared by the machines
             seconds = max(seconds - (time.perf_counter() - began), 0.0) * workers / count
@@ -210,6 +220,10 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
         raise NotImplementedError
 
+    def _placed(self, whole: Problem) -> Problem:
+        """The problem with its landmarks, where it is to have some."""
+        return whole
+
     def _attributes(self, whole: Problem, points: Any) -> dict[str, Any]:
         raise NotImplementedError
 
@@ -247,7 +261,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
+        X : array-like, CSR matrix or RowFiles of shape (n_samples, n_features)
             Rows with the features of the training rows.
 
         Returns
@@ -255,6 +269,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
         check_is_fitted(self)
+        if isinstance(X, RowFiles):
+            return np.concatenate([self.decision_function(X[span]) for span in blocks(X)])
         X = validate_data(
             self,
             X,

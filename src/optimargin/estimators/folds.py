@@ -55,7 +55,7 @@ def _fold(number: int, model: MarginClassifier, rows: Rows, split: Split, shared
     weight = None if rows.weight is None else rows.weight[train]
     X, y = _safe_split(model, rows.X, rows.y, train)
     data = None if shared is None else model._cut(shared, train)
-    whole, _ = model._pose(X, y, weight, data)
+    whole = model._placed(model._pose(X, y, weight, data)[0])
     total = float(len(y) if weight is None else weight.sum())
     whole.sqnorms  # noqa: B018  # once for all settings
     if not len(test):

@@ -1,30 +1,40 @@
-"""The kernel classifier: an expansion over the training rows."""
+"""The kernel classifier: over all rows, or over landmarks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Real
+from dataclasses import replace
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from joblib import effective_n_jobs
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _num_samples
 
-from optimargin.estimators.classifier import MarginClassifier, Scores
-from optimargin.gram import Gram, make_gram, part, precision
-from optimargin.kernels import Kernel, make_kernel
+from optimargin.classes import parts
+from optimargin.estimators.classifier import Scores
+from optimargin.estimators.kernelized import KernelClassifier, number_of_gamma
+from optimargin.expansion import sums
+from optimargin.gram import Gram, precision
 from optimargin.memory import limit_in_bytes
 from optimargin.problem import Problem, Start
-from optimargin.rows import sqnorms
+from optimargin.rowfiles import RowFiles
+from optimargin.sketch import footprint
 from optimargin.solvers.choose import KERNEL
-from optimargin.threads import spans
+from optimargin.solvers.outlook import TYPICAL, USUAL, Outlook, Rates, exact, landmark, rates
+from optimargin.solvers.place import HOW, Wish, most_landmarks, place
+from optimargin.solvers.train import Machine
+from optimargin.threads import blas_threads
 
-KERNELS = ("linear", "rbf", "laplacian", "poly", "sigmoid", "precomputed")
-WITH_GAMMA = ("rbf", "laplacian", "poly", "sigmoid")
-_BLOCK = 1 << 22  # kernel values held at a time in prediction
+_DEFINITE = ("linear", "rbf", "laplacian")  # kernels without negative eigenvalues
+_EXACT_UP_TO = 10_000  # rows for which nobody expects anything else
 
 
-class ODMClassifier(MarginClassifier):
+class ODMClassifier(KernelClassifier):
     """Optimal margin distribution machine with a kernel.
 
     Minimises, over functions f = sum_j b_j K(x_j, .) of the kernel's space::
@@ -53,8 +63,21 @@ class ODMClassifier(MarginClassifier):
         Degree of poly.
     coef0 : float, default=0.0
         Constant in poly and sigmoid.
-    solver : {"auto", "dcd", "newton"}, default="auto"
-        Dual coordinate descent or Newton; ``solver_`` tells what "auto" chose.
+    solver : {"auto", "dcd", "newton", "landmark"}, default="auto"
+        Dual coordinate descent and Newton's method find the machine above.  "landmark" looks for
+        it among expansions over a few landmarks z_j instead of all rows, by Newton's method:
+        time and memory grow as the number of rows does.  "auto" is exact while that is
+        cheaper; `explain` tells what it would do, ``solver_`` what it did.
+    n_landmarks : int or "auto", default="auto"
+        How many landmarks; "auto" doubles their number until held-out rows gain no more.
+    landmarks : {"margin", "greedy", "random", "kmeans"} or array-like, default="margin"
+        Which rows become landmarks.
+
+        - "margin": those that pull on the machine and that other landmarks explain least.
+        - "greedy": the one that others explain least, in turn (pivoted Cholesky factor).
+        - "random": any.
+        - "kmeans": none; landmarks are the centres of clusters.
+        - rows of shape (n_landmarks, n_features): these.
     multi_class : {"mcodm", "mcodm-paper", "ovr", "ovo"}, default="mcodm"
         What more than two classes become.
 
@@ -79,8 +102,9 @@ class ODMClassifier(MarginClassifier):
     warm_start : bool, default=False
         Continue from the last fit, if it had the same rows.
     memory_limit : float or str, optional
-        Bytes, or text such as "2GB", for kernel values kept during training; None means
-        half of the memory that is free.  What does not fit is computed again.
+        Bytes, or text such as "2GB", for kernel values kept during training (with landmarks,
+        for all that training takes beside X); None means half of the memory that is free.
+        What does not fit is computed again.
     n_jobs : int, optional
         Threads; None means all cores.
     random_state : int, RandomState or None
@@ -91,9 +115,10 @@ class ODMClassifier(MarginClassifier):
     Attributes
     ----------
     dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
-        Coefficients b of the support rows.
+        Coefficients b of the support rows, or of the landmarks.
     support_ : ndarray of shape (n_support,)
-        Training rows with a nonzero coefficient.
+        Training rows with a nonzero coefficient, or that are landmarks (-1 for one that is no
+        training row).
     support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
     intercept_ : ndarray of shape (1,) or (n_classes,)
     gamma_ : float
@@ -101,6 +126,14 @@ class ODMClassifier(MarginClassifier):
     kernel_shift_ : float
         What was added to the diagonal of the kernel matrix, because it had negative
         eigenvalues (sigmoid, callable and precomputed kernels may); else 0.
+    kernel_dtype_ : str
+        The precision of kernel values, in training and prediction.
+    residual_ : float
+        The share of the kernel matrix's trace that landmarks leave out, on a sample of the rows;
+        0 without landmarks.
+    exact_gap_ : float, or ndarray of shape (n_classes,)
+        Relative duality gap with the machine that has no landmarks: how far above its optimum
+        the objective may be.  Equal to ``dual_gap_`` without landmarks; nan for "mcodm" with.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Weights in feature space; with ``kernel="linear"`` only.
     classes_ : ndarray of shape (n_classes,)
@@ -135,12 +168,10 @@ class ODMClassifier(MarginClassifier):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **MarginClassifier._parameter_constraints,
-        "kernel": [StrOptions(set(KERNELS)), callable],
-        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, None, closed="left")],
-        "degree": [Interval(Real, 0, None, closed="left")],
-        "coef0": [Interval(Real, None, None, closed="neither")],
+        **KernelClassifier._parameter_constraints,
         "solver": [StrOptions(set(KERNEL))],
+        "n_landmarks": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "landmarks": [StrOptions(set(HOW)), "array-like"],
     }
 
     def __init__(
@@ -154,6 +185,8 @@ class ODMClassifier(MarginClassifier):
         degree: float = 3,
         coef0: float = 0.0,
         solver: str = "auto",
+        n_landmarks: int | str = "auto",
+        landmarks: Any = "margin",
         multi_class: str = "mcodm",
         fit_intercept: bool = False,
         class_weight: Any = None,
@@ -174,6 +207,8 @@ class ODMClassifier(MarginClassifier):
         self.degree = degree
         self.coef0 = coef0
         self.solver = solver
+        self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
         self.multi_class = multi_class
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
@@ -186,112 +221,141 @@ class ODMClassifier(MarginClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
+    def explain(self, X: Any) -> dict[str, Any]:
+        """What `fit` would do with these rows, and about what it would take.
+
+        Parameters
+        ----------
+        X : array-like, CSR matrix or RowFiles of shape (n_samples, n_features)
+            Training rows; only their shape and type matter.
+
+        Returns
+        -------
+        dict
+            ``"solver"`` ("exact" or "landmark"), ``"n_landmarks"`` (None if exact; a typical
+            number where it is yet to be found), ``"seconds"`` for one machine, ``"bytes"``
+            beside X, ``"memory_limit"`` in bytes, and ``"other"``, the same for the solver
+            that would not be taken.  Seconds are right within a factor of about three.
+        """
+        self._validate_params()
+        X = X if hasattr(X, "shape") else np.asarray(X)
+        exact, over_landmarks = self._outlooks(X, rates(self._threads))
+        taken, other = exact, over_landmarks
+        if self._has_landmarks(X):
+            taken, other = other, taken
+        limit = limit_in_bytes(self.memory_limit)
+        return {**taken._asdict(), "memory_limit": limit, "other": other._asdict()}
+
+    @property
+    def _threads(self) -> int:
+        return effective_n_jobs(-1 if self.n_jobs is None else self.n_jobs)
+
+    def _outlooks(self, X: Any, rate: Rates) -> tuple[Outlook, Outlook]:
+        (n, d), limit = X.shape, limit_in_bytes(self.memory_limit)
+        values = X.nnz / max(n, 1) if sp.issparse(X) else d
+        count = TYPICAL if self.n_landmarks == "auto" else int(self.n_landmarks)
+        if not isinstance(self.landmarks, str):
+            count = _num_samples(self.landmarks)
+        return exact(n, values, limit, rate), landmark(n, values, count, limit, rate)
+
+    def _has_landmarks(self, X: Any) -> bool:
+        """Whether the machine is sought over landmarks."""
+        if self.kernel == "precomputed" and self.solver == "landmark":
+            raise ValueError(
+                "solver='landmark' computes kernel values of rows; with kernel='precomputed' choose"
+                " 'auto', 'dcd' or 'newton'."
+            )
+        if self.solver != "auto" or X.shape[0] <= _EXACT_UP_TO or self.kernel not in _DEFINITE:
+            return self.solver == "landmark"
+        exact, over_landmarks = self._outlooks(X, USUAL)
+        return over_landmarks.seconds < exact.seconds
+
     def _check_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
-        X, y = super()._check_rows(X, y)
-        if self.kernel == "precomputed":
-            if X.shape[0] != X.shape[1]:
-                raise ValueError(
-                    "X must be a square matrix of kernel values between the training rows when"
-                    f" kernel='precomputed'; got shape {X.shape}."
-                )
-            X = X.toarray() if sp.issparse(X) else X
-        return X, y
+        if not isinstance(X, RowFiles):
+            return super()._check_rows(X, y)
+        if not self._has_landmarks(X):  # exact solvers need all rows at hand
+            return super()._check_rows(X[:], y)
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        check_classification_targets(y)
+        self.n_features_in_ = X.shape[1]
+        return X.checked(), y
 
     def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
-        self.gamma_ = _gamma(self.gamma, X, weight)
-        bias, limit = float(self.fit_intercept), limit_in_bytes(self.memory_limit)
-        return {"bias": bias, "gram": make_gram(self._kernel(), X, bias, limit, threads)}
+        has_landmarks = self._has_landmarks(X)
+        if self.verbose:
+            print(f"{type(self).__name__}: {self._outlooks(X, rates(threads))[has_landmarks]}")
+        if not has_landmarks:
+            return super()._data(X, weight, threads)
+        self.gamma_ = number_of_gamma(self.gamma, X, weight)
+        return {"bias": float(self.fit_intercept)}
 
-    def _kernel(self) -> Kernel:
-        return self._kernel_of(self.gamma_)
+    def _placed(self, whole: Problem) -> Problem:
+        if whole.gram is not None:
+            return whole
+        kernel, limit = self._kernel(), limit_in_bytes(self.memory_limit)
+        count = None if self.n_landmarks == "auto" else int(self.n_landmarks)
+        wish = Wish(kernel, count, self._which(whole.X), precision(kernel, whole.X), limit)
+        if self._continuing is not None and self._continuing[0].coef is not None:
+            wish = replace(wish, how=self.support_vectors_, index=self.support_)
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        with blas_threads(1):
+            whole, starts = place(whole, wish, seed)
+        if starts and len(starts) == len(parts(self.multi_class, whole.classes)):
+            self._continuing = starts
+        return whole
 
-    def _kernel_of(self, gamma: float) -> Kernel:
-        return make_kernel(self.kernel, gamma, self.degree, self.coef0)
+    def _which(self, X: Any) -> Any:
+        """The rule that chooses landmarks, or the landmarks."""
+        if isinstance(self.landmarks, str):
+            return self.landmarks
+        Z = check_array(self.landmarks, accept_sparse="csr", dtype=X.dtype, input_name="landmarks")
+        if Z.shape[1] != X.shape[1]:
+            raise ValueError(
+                f"landmarks must have the {X.shape[1]} features of X; it has {Z.shape[1]}."
+            )
+        return Z
 
     def _attributes(self, whole: Problem, points: Any) -> dict[str, Any]:
-        B, X, gram = np.vstack([p.coef for p in points]), whole.X, whole.gram
-        assert gram is not None
-        if whole.weight is not None:
-            B[:, whole.weight == 0.0] = 0.0
-        support = np.flatnonzero(B.any(axis=0))
-        given = self.kernel == "precomputed"
-        return {
-            "support_": support,
-            "support_vectors_": np.empty((0, 0), X.dtype) if given else X[support],
-            "dual_coef_": B[:, support],
-            "intercept_": B.sum(axis=1) * whole.bias**2,
-            "classes_": self.classes_,
-            "n_features_in_": self.n_features_in_,
-            "kernel_shift_": gram.shift,
-            "gamma_": self.gamma_,
-        }
+        if whole.sketch is None:
+            return super()._attributes(whole, points)
+        landmarks, B = whole.sketch.landmarks, np.vstack([p.coef for p in points])
+        return self._expansion(landmarks.index, landmarks.Z, B, whole.sketch.dtype)
+
+    def _adopt(self, whole: Problem, machines: list[Machine]) -> None:
+        super()._adopt(whole, machines)
+        self.residual_ = 0.0 if whole.sketch is None else whole.sketch.left_out
+        gaps = [m.exact for m in machines]
+        self.exact_gap_ = gaps[0] if len(gaps) == 1 else np.array(gaps)
 
     def _fitting_start(self, start: Start, X: Any) -> Start:
-        fits = start.coef is not None and start.coef.shape[-1] == X.shape[0]
-        return start if fits else Start()
-
-    def _scores(self, X: Any) -> np.ndarray:
-        kernel, rows = self._kernel(), self.support_vectors_
-        scores = np.empty((X.shape[0], len(self.dual_coef_)))
-        for span in spans(X.shape[0], max(1, _BLOCK // max(len(self.support_), 1))):
-            if self.kernel == "precomputed":
-                K = X[span][:, self.support_]
-            else:
-                K = kernel.block(X[span].astype(rows.dtype, copy=False), rows)
-            scores[span] = K @ self.dual_coef_.T
-        return scores + self.intercept_
+        """A fit over landmarks goes on over the same ones, if as many are asked for."""
+        before, now = self.solver_ == "landmark", self._has_landmarks(X)
+        if not before and not now:
+            return super()._fitting_start(start, X)
+        same = self.n_landmarks in ("auto", len(self.support_))
+        return start if before and now and same else Start()
 
     def _footprint(self, X: Any, rows: int) -> float:
-        return float(rows) * X.shape[0] * np.dtype(precision(self._kernel_of(1.0), X)).itemsize
+        if not self._has_landmarks(X):
+            return super()._footprint(X, rows)
+        count = most_landmarks(rows, np.inf)
+        count = count if self.n_landmarks == "auto" else min(int(self.n_landmarks), rows)
+        return footprint(X.shape[0], count, 4.0 * X.shape[0] * count)
 
     def _shared(self, X: Any, limit: int, threads: int) -> Gram | None:
-        """The kernel matrix of all rows, if it does not depend on who is in a fold."""
-        if self.gamma == "scale" and self.kernel in WITH_GAMMA:
-            return None
-        self.gamma_ = _gamma(self.gamma, X, None)
-        return make_gram(self._kernel(), X, float(self.fit_intercept), limit, threads)
-
-    def _cut(self, shared: Gram, rows: np.ndarray) -> dict[str, Any]:
-        return {"bias": shared.bias, "gram": part(shared, rows)}
+        if self._has_landmarks(X):
+            return None  # labels decide, and those of other folds must not
+        return super()._shared(X, limit, threads)
 
     def _scores_on(self, whole: Problem, X: Any, values: np.ndarray | None) -> Scores | None:
-        gram = whole.gram
-        assert gram is not None
-        if values is None and self.kernel == "precomputed":
-            values = X
-        if values is None:
-            if self._footprint(whole.X, X.shape[0]) > gram.spare:
-                return None
-            values = self._kernel().block(X, whole.X)
-        return lambda B: values @ B.T + B.sum(axis=1) * gram.bias**2
+        if whole.sketch is None:
+            return super()._scores_on(whole, X, values)
+        known = whole.sketch.landmarks.values(X)
 
-    @property
-    def coef_(self) -> np.ndarray:
-        """Weights in feature space, for a linear kernel."""
-        if self.kernel != "linear":
-            raise AttributeError("coef_ is available with kernel='linear' only.")
-        W = self.dual_coef_ @ self.support_vectors_
-        return W.toarray() if sp.issparse(W) else W
+        def over_landmarks(B: np.ndarray) -> np.ndarray:
+            out = np.empty((len(known), len(B)))
+            sums(known, B, out)
+            return out
 
-    @property
-    def n_support_(self) -> int:
-        """Number of support rows."""
-        return len(self.support_)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.kernel == "precomputed"
-        return tags
-
-
-def _gamma(gamma: float | str, X: Any, weight: np.ndarray | None) -> float:
-    """The number that gamma stands for on these rows; weights count as repetitions."""
-    if gamma == "auto":
-        return 1.0 / X.shape[1]
-    if gamma == "scale":
-        weight = np.ones(X.shape[0]) if weight is None else weight
-        size = weight.sum() * X.shape[1]
-        mean = float((weight @ X).sum()) / size
-        variance = float(weight @ sqnorms(X)) / size - mean**2
-        return 1.0 / (X.shape[1] * variance) if variance > 1e-12 * mean**2 else 1.0
-    return float(gamma)
+        return over_landmarks

@@ -45,9 +45,14 @@ class ODMClassifierCV(Tuned, ODMClassifier):
         Degree of poly.
     coef0 : float, default=0.0
         Constant in poly and sigmoid.
-    solver : {"auto", "dcd", "newton"}, default="auto"
+    solver : {"auto", "dcd", "newton", "landmark"}, default="auto"
         "auto" tries coordinate descent from the neighbours' answers, and Newton's method where
-        that is slow.
+        that is slow.  With "landmark" the landmarks of a fold, and its kernel values with them,
+        are found once for each gamma.
+    n_landmarks : int or "auto", default="auto"
+        As in `ODMClassifier`.
+    landmarks : {"margin", "greedy", "random", "kmeans"} or array-like, default="margin"
+        As in `ODMClassifier`.
     multi_class : {"mcodm", "mcodm-paper", "ovr", "ovo"}, default="mcodm"
         As in `ODMClassifier`.
     fit_intercept : bool, default=False
@@ -120,6 +125,8 @@ class ODMClassifierCV(Tuned, ODMClassifier):
         degree: float = 3,
         coef0: float = 0.0,
         solver: str = "auto",
+        n_landmarks: int | str = "auto",
+        landmarks: Any = "margin",
         multi_class: str = "mcodm",
         fit_intercept: bool = False,
         class_weight: Any = None,
@@ -141,6 +148,8 @@ class ODMClassifierCV(Tuned, ODMClassifier):
         self.degree = degree
         self.coef0 = coef0
         self.solver = solver
+        self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
         self.multi_class = multi_class
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight

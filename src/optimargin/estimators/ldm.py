@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from optimargin.estimators.classifier import MarginClassifier
-from optimargin.estimators.kernel import ODMClassifier
+from optimargin.estimators.kernelized import KernelClassifier
 from optimargin.estimators.linear import LinearODMClassifier
 from optimargin.loss import Loss, hinge
 from optimargin.solvers.choose import LDM_KERNEL, LDM_LINEAR
@@ -47,7 +47,7 @@ class _MomentsMixin(MarginClassifier):
         return {**super()._data(X, weight, threads), **moments}
 
 
-class LDMClassifier(_MomentsMixin, ODMClassifier):
+class LDMClassifier(_MomentsMixin, KernelClassifier):
     """Large margin distribution machine with a kernel: the ODM^L of the ODM paper.
 
     Minimises, over functions f = sum_j b_j K(x_j, .) of the kernel's space::
@@ -145,7 +145,9 @@ class LDMClassifier(_MomentsMixin, ODMClassifier):
     0.99
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = _constraints(ODMClassifier, LDM_KERNEL)
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = _constraints(
+        KernelClassifier, LDM_KERNEL
+    )
 
     def __init__(
         self,
