@@ -28,6 +28,7 @@ NAMES = (
     "regular",
     "large",
     "classes",
+    "landmark",
 )
 _RESULTS = Path(__file__).parent / "results"  # of the long ones, which continue where they stopped
 
@@ -104,7 +105,9 @@ def _command(name: str, options: Options) -> str:
     words += ["--only", options.only] if options.only else []
     words += ["--quick"] if options.quick else []
     words += ["--no-peers"] if not options.peers else []
-    words += ["--pictures", "DIR"] if options.pictures and name in ("large", "classes") else []
+    words += ["--limit", f"{options.limit:g}"] if name == "landmark" else []
+    drawn = name in ("large", "classes", "landmark")
+    words += ["--pictures", "DIR"] if options.pictures and drawn else []
     words += ["--search", "FILE"] if options.search and name == "defaults" else []
     return shlex.join(words)
 

@@ -48,7 +48,21 @@ def choose(
     y: np.ndarray,
     folds: Folds,
 ) -> dict[str, Choice]:
-    """The most accurate setting and view of each method; the first of equals.
+    """The most accurate setting and view of each method; the first of equals."""
+    chosen = {}
+    for name, hits in tally(methods, views, y, folds).items():
+        v, s = np.unravel_index(hits.argmax(), hits.shape)
+        chosen[name] = views[v], methods[name][s]
+    return chosen
+
+
+def tally(
+    methods: Mapping[str, Sequence[Setting]],
+    views: Sequence[View],
+    y: np.ndarray,
+    folds: Folds,
+) -> dict[str, np.ndarray]:
+    """Rows that each method gets right, a line for each view and a column for each setting.
 
     All methods take turns on a fold, so that its kernel matrix is cut out once.
     """
@@ -60,8 +74,4 @@ def choose(
                 for s, setting in enumerate(settings):
                     model = setting.make(len(fit)).fit(A, y[fit])
                     hits[name][v, s] += np.sum(model.predict(B) == y[judge])
-    chosen = {}
-    for name, settings in methods.items():
-        v, s = np.unravel_index(hits[name].argmax(), hits[name].shape)
-        chosen[name] = views[v], settings[s]
-    return chosen
+    return hits

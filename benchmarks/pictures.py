@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,6 +15,23 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("solid", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1)))
 _INK, _GRID = "#333333", "#dddddd"
+
+
+class Point(NamedTuple):
+    """A fit in a picture, and what is written beside it."""
+
+    seconds: float
+    accuracy: float
+    words: str = ""
+
+
+class Panel(NamedTuple):
+    """A data set: the points of each method, accuracies to reach, and what has no point."""
+
+    title: str
+    points: Mapping[str, Sequence[Point]]
+    levels: Sequence[float] = ()
+    note: str = ""
 
 
 def training_times(seconds: Mapping[str, Mapping[str, float]], path: Path) -> None:
@@ -74,6 +91,70 @@ def histograms(margins: Mapping[int, Mapping[str, Sequence[float]]], path: Path)
     _save(figure, path)
 
 
+def pareto(panels: Sequence[Panel], path: Path) -> None:
+    """Accuracy against seconds: a panel for each data set, a line for each method.
+
+    Numbers beside the points are those of features; dotted lines are what is to be reached.
+    Errors are on a log scale, so that .99 and .999 are as far apart as .9 and .99.
+    """
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    size = (max(7.0, 3.9 * columns), 0.9 + 2.7 * rows)
+    figure, axes = _sheet(rows, columns, size, sharex=False, sharey=False)
+    methods = list(dict.fromkeys(name for panel in panels for name in panel.points))
+    lines: dict[str, Any] = {}
+    for k, (axis, panel) in enumerate(zip(axes, panels, strict=False)):
+        lines |= _panel(axis, panel, methods)
+        if k % columns == 0:
+            axis.set_ylabel("test accuracy")
+        if k + columns >= len(panels):
+            axis.set_xlabel("seconds of the fit")
+    for axis in axes[len(panels) :]:
+        axis.set_visible(False)
+    figure.legend(
+        [lines[name] for name in methods], methods, loc="outside upper center",
+        ncols=len(methods), frameon=False, fontsize=9,
+    )  # fmt: skip
+    _save(figure, path)
+
+
+def _panel(axis: Any, panel: Panel, methods: list[str]) -> dict[str, Any]:
+    """One data set of `pareto`; the lines by method."""
+    lines = {}
+    for name, points in panel.points.items():
+        k = methods.index(name)
+        x, y = [p.seconds for p in points], [p.accuracy for p in points]
+        (lines[name],) = axis.plot(
+            x, y, color=COLOURS[k], marker=MARKERS[k], linestyle=DASHES[k], linewidth=1.2,
+            markersize=5.5,
+        )  # fmt: skip
+        for p in points:
+            axis.annotate(
+                p.words, (p.seconds, p.accuracy), (4, -9), textcoords="offset points",
+                fontsize=6.5, color=COLOURS[k],
+            )  # fmt: skip
+    for level in panel.levels:
+        axis.axhline(level, color=_INK, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+    axis.set_xscale("log")
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.set_yscale("function", functions=(_closeness, _accuracy))
+    axis.margins(0.14, 0.12)
+    axis.text(0.99, 0.02, panel.note, transform=axis.transAxes, fontsize=7, color=_INK, ha="right")
+    axis.grid(color=_GRID, linewidth=0.7)
+    axis.set_axisbelow(True)
+    axis.set_title(panel.title, fontsize=10)
+    axis.tick_params(labelsize=8)
+    return lines
+
+
+def _closeness(accuracy: np.ndarray) -> np.ndarray:
+    return -np.log10(np.maximum(1.0 - accuracy, 1e-6))
+
+
+def _accuracy(closeness: np.ndarray) -> np.ndarray:
+    return 1.0 - 10.0**-closeness
+
+
 def _dots(seconds: Mapping[str, Mapping[str, float]], label: str, path: Path) -> None:
     """A line for each data set, a mark for each method; none covers another."""
     figure, axes = _sheet(1, 1, (7.0, 1.4 + 0.34 * len(seconds)))
@@ -100,10 +181,14 @@ def _dots(seconds: Mapping[str, Mapping[str, float]], label: str, path: Path) ->
 
 
 def _sheet(
-    rows: int, columns: int, size: tuple[float, float], sharey: bool = True
+    rows: int,
+    columns: int,
+    size: tuple[float, float],
+    sharex: bool = True,
+    sharey: bool = True,
 ) -> tuple[Figure, list[Any]]:
     figure = Figure(figsize=size, layout="constrained")
-    axes = np.ravel(figure.subplots(rows, columns, sharex=True, sharey=sharey, squeeze=False))
+    axes = np.ravel(figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False))
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
     return figure, list(axes)

@@ -21,7 +21,7 @@ class Table:
 
     title: str
     columns: Sequence[str]
-    rows: list[Sequence[Any]]
+    rows: Sequence[Sequence[Any]]
     note: str = ""
     records: list[dict[str, Any]] = field(default_factory=list)
 

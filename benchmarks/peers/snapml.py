@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from benchmarks.methods import Linear, LinearMethod, NotInstalled, Task
 
 
-def prepare(task: Task, tol: float, limit: float) -> Callable[[], Linear]:
-    """Its regularizer is 1 / C; it has no time limit."""
+def make(C: float, **settings: Any) -> Any:
+    """The classifier on all cores; its regularizer is 1 / C, and it has no time limit."""
     try:
         from snapml import SupportVectorMachine
     except ImportError as error:
         raise NotInstalled("snapml") from error
-    model = SupportVectorMachine(
+    return SupportVectorMachine(
         loss="squared_hinge",
-        regularizer=1.0 / task.C,
+        regularizer=1.0 / C,
         fit_intercept=True,
-        tol=tol,
         max_iter=1000,
         n_jobs=os.cpu_count(),
         random_state=0,
+        **settings,
     )
+
+
+def make_rbf(C: float, gamma: float, size: int) -> Any:
+    """The same on random Fourier features of the RBF kernel, at its default tolerance."""
+    return make(C, kernel="rbf", gamma=gamma, n_components=size)
+
+
+def prepare(task: Task, tol: float, limit: float) -> Callable[[], Linear]:
+    """The linear machine as a method."""
+    model = make(task.C, tol=tol)
 
     def fit() -> Linear:
         model.fit(task.X, task.y)

@@ -1,0 +1,79 @@
+"""What the methods of `landmark` choose from: one grid of widths and costs for all of them.
+
+``C`` is the weight of one row's loss, whatever the number of rows, so a choice made on some
+of the rows means the same on all.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
+
+from sklearn.kernel_approximation import Nystroem
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
+
+from benchmarks.choice import Setting
+from benchmarks.peers import intelex, snapml
+from optimargin import ODMClassifier
+
+OURS, EXACT = "landmark", "auto, exact"
+SVC, PIPELINE, SNAP = "intelex SVC", "Nystroem + LinearSVC", "Snap ML RBF"
+METHODS = (OURS, EXACT, SVC, PIPELINE, SNAP)
+SIZED = (OURS, PIPELINE, SNAP)  # those with a number of features
+PEERS = (SVC, PIPELINE, SNAP)
+MULTIPLES = (0.5, 2.0, 8.0, 32.0)  # gamma, in units of 1 / (features x variance)
+COSTS = (1.0, 10.0, 100.0, 1000.0)
+SHAPES = ((0.5, 0.1), (0.1, 0.6))  # mu, theta
+
+
+class Plan(NamedTuple):
+    """A machine in numbers, which can travel to another process; mu and theta are ours alone."""
+
+    method: str
+    size: int
+    gamma: float
+    C: float
+    mu: float = 0.0
+    theta: float = 0.0
+
+    @property
+    def words(self) -> str:
+        """The setting, as people write it."""
+        shape = f", mu={self.mu:g}, theta={self.theta:g}" if self.theta else ""
+        return f"gamma={self.gamma:.3g}, C={self.C:g}{shape}"
+
+
+def settings(method: str, size: int, unit: float, quick: bool = False) -> list[Setting]:
+    """All that a method may choose from; ``unit`` is the width that "scale" stands for."""
+    multiples, costs = (MULTIPLES[:2], COSTS[:1]) if quick else (MULTIPLES, COSTS)
+    shapes = SHAPES if method in (OURS, EXACT) else ((0.0, 0.0),)
+    plans = [
+        Plan(method, size, multiple * unit, C, mu, theta)
+        for multiple, C, (mu, theta) in product(multiples, costs, shapes)
+    ]
+    return [Setting(plan.words, partial(build, plan)) for plan in plans]
+
+
+def build(plan: Plan, n: int) -> Any:
+    """The classifier for n training rows, never with more features than rows."""
+    size = min(plan.size, n)
+    if plan.method == SVC:
+        return intelex.make(plan.C, plan.gamma)
+    if plan.method == SNAP:
+        return snapml.make_rbf(plan.C, plan.gamma, size)
+    if plan.method == PIPELINE:
+        features = Nystroem(gamma=plan.gamma, n_components=size, random_state=0)
+        return make_pipeline(features, LinearSVC(C=plan.C, random_state=0))
+    model = ODMClassifier(
+        gamma=plan.gamma,
+        lam=plan.C * n * (1.0 - plan.theta) ** 2,
+        mu=plan.mu,
+        theta=plan.theta,
+        multi_class="ovr",
+        random_state=0,
+    )
+    if plan.method == OURS:
+        model.set_params(solver="landmark", n_landmarks=size, landmarks="margin")
+    return model
