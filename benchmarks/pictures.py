@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; markers and dashes do it
 # in print.
@@ -136,7 +137,9 @@ def _panel(axis: Any, panel: Panel, methods: list[str]) -> dict[str, Any]:
     for level in panel.levels:
         axis.axhline(level, color=_INK, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_formatter(NullFormatter())
     axis.set_yscale("function", functions=(_closeness, _accuracy))
     axis.margins(0.14, 0.12)
     axis.text(0.99, 0.02, panel.note, transform=axis.transAxes, fontsize=7, color=_INK, ha="right")
