@@ -74,7 +74,10 @@ def test_landmarks_are_compared_and_drawn(benchmark, tmp_path, capsys):
     folders = ["--json", str(found), "--pictures", str(tmp_path)]
     assert benchmark("__main__").main([*arguments, *folders]) == 0
     capsys.readouterr()
-    methods, _, _, growth, million = json.loads(found.read_text())["results"][0]["tables"]
+    methods, _, _, growth, million, predicted = json.loads(found.read_text())["results"][0][
+        "tables"
+    ]
+    assert float(predicted["rows"][0][3]) > 0.0
     assert {(r["method"], r["size"]) for r in methods["records"]} == {
         ("auto, exact", 0), ("landmark", 20), ("landmark", 40),
     }  # fmt: skip
