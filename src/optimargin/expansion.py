@@ -11,9 +11,8 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from optimargin.kernels import RBF, Kernel
+from optimargin.kernels import Kernel, ready
 from optimargin.landmarks import centre_of, moved
 from optimargin.rows import compiled
 from optimargin.threads import blas_threads, spans, spread
@@ -38,9 +37,7 @@ class Expansion:
     @cached_property
     def _near(self) -> Any:
         """The rows z_j as the kernel wants them."""
-        near = moved(self.Z, self._centre, self.dtype)
-        dense = isinstance(self.kernel, RBF) and not sp.issparse(near)
-        return self.kernel.extended(near) if dense else near  # type: ignore[attr-defined]
+        return ready(self.kernel, moved(self.Z, self._centre, self.dtype))
 
     @cached_property
     def _coefficients(self) -> np.ndarray:

@@ -76,7 +76,7 @@ class RBF:
         return np.exp(K, out=K)
 
     def extended(self, B: np.ndarray) -> Extended:
-        """Dense rows as `block` wants them on its right, for whoever asks again and again."""
+        """Dense rows as `block` wants them on its right: see `ready`."""
         return Extended(_extended(B, 1.0, 1.0, -self.gamma * sqnorms(B), B.dtype))
 
     def diag(self, A: Any) -> np.ndarray:
@@ -200,6 +200,11 @@ class Precomputed:
     def diag(self, A: Any) -> np.ndarray:
         """The diagonal of a square matrix of kernel values."""
         return np.diag(A).astype(np.float64)
+
+
+def ready(kernel: Kernel, B: Any) -> Any:
+    """Rows as ``block`` takes them on its right, made once for whoever asks again and again."""
+    return kernel.extended(B) if isinstance(kernel, RBF) and not sp.issparse(B) else B
 
 
 def make_kernel(

@@ -176,7 +176,7 @@ def make_landmarks(kernel: Kernel, Z: Any, index: np.ndarray, bias: float, dtype
     The ridge is what rounding of the values may be, and more where that is not enough.
     """
     centre = centre_of(kernel, Z)
-    double = moved(moved(Z, centre, Z.dtype), None, np.float64)
+    double = moved(Z, centre, np.float64)
     K = kernel.block(double, double) + bias**2
     if not np.isfinite(K).all():
         raise ValueError(

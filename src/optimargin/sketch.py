@@ -63,8 +63,8 @@ class Sketch:
         left, total = 0.0, float(self.diag[rows].sum())
         with blas_threads(self.threads):
             for span in spans(len(rows), self._width):
-                A = self.X[rows[span]]
-                left += float(self.landmarks.residual(A, self.landmarks.values(A)).sum())
+                some = rows[span]
+                left += float(self.landmarks.residual(self.X[some], self[some]).sum())
         return left / total if total > 0.0 else 0.0
 
     def holds(self, rows: slice) -> bool:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import numpy as np
 
 from optimargin.expansion import Expansion
-from optimargin.landmarks import moved
 from optimargin.loss import conjugate, dual_of
 from optimargin.problem import Problem, Solution, relative_gap
 from optimargin.sketch import Sketch
@@ -55,7 +54,7 @@ def _parts(losses, a: np.ndarray) -> tuple[float, float]:
 
 def _square(problem: Problem, sketch: Sketch, rows: np.ndarray, c: np.ndarray) -> float:
     """The square c'Kc over some of the rows."""
-    kernel, landmarks = sketch.landmarks.kernel, sketch.landmarks
-    near = moved(sketch.X[rows], landmarks.centre, landmarks.moved.dtype)
-    f = Expansion(kernel, near, c[None, :], sketch.dtype).scores(near, problem.threads)[:, 0]
+    landmarks, A = sketch.landmarks, sketch.X[rows]
+    whole = Expansion(landmarks.kernel, A, c[None, :], sketch.dtype)
+    f = whole.scores(A, problem.threads)[:, 0]
     return float(c @ f) + landmarks.bias**2 * float(c.sum()) ** 2

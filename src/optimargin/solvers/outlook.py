@@ -17,12 +17,12 @@ import numpy as np
 
 from optimargin.memory import in_words
 from optimargin.sketch import footprint
+from optimargin.solvers.place import pool_size
 from optimargin.threads import blas_threads
 
 _ROUNDS = 30  # of coordinate descent on all rows
 _ALL, _CURVED = 16, 25  # passes over the values of all rows, and as many as those of the curved
 _GUIDES = 3  # made on the way
-_POOL = 10_000  # rows on which landmarks are placed
 _DIRECT = 12.0  # cubes of landmarks in a guide
 _SINGLE, _FEW = 4096, 2500  # rows: kernel values are single precision above; exact answers below
 TYPICAL = 2000  # landmarks where their number is yet to be found
@@ -94,7 +94,6 @@ def landmark(n: int, d: float, S: int, limit: float, rate: Rates) -> Outlook:
     read = (_ALL + _CURVED / 2) * values / rate.bytes
     again = (1.0 - kept) * (_ALL + _CURVED / 2) * one
     guides = _GUIDES * _DIRECT * S**3 / rate.products
-    pool = min(n, max(_POOL, 10 * S))
-    placing = 1.5 * pool * (S / 2.0) ** 2 * 4.0 / rate.products + 0.5 * guides
+    placing = 1.5 * pool_size(n, S) * (S / 2.0) ** 2 * 4.0 / rate.products + 0.5 * guides
     memory = footprint(n, S, kept * values)
     return Outlook("landmark", S, one + read + again + guides + placing, memory)

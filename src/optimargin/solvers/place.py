@@ -59,8 +59,7 @@ class Wish:
     """What was asked for: how many landmarks (None is as many as pay), and how to choose them.
 
     ``how`` is a name, or the landmarks themselves, and then ``index`` may tell their row numbers.
-    Kernel values are of the type ``dtype``, and
-    training may take ``limit`` bytes.
+    Kernel values are of the type ``dtype``, and training may take ``limit`` bytes.
     """
 
     kernel: Kernel
@@ -128,7 +127,12 @@ def _pool(problem: Problem, count: int, rng: np.random.Generator) -> np.ndarray:
     order = rng.permutation(problem.n)
     if problem.weight is not None:
         order = order[problem.weight[order] > 0.0]
-    return order[: max(_POOL, _POOL_EACH * count)]
+    return order[: pool_size(problem.n, count)]
+
+
+def pool_size(n: int, count: int) -> int:
+    """Among how many of n rows so many landmarks are chosen."""
+    return min(n, max(_POOL, _POOL_EACH * count))
 
 
 def greedy(wish: Wish, X: Any, bias: float, count: int, threads: int) -> np.ndarray:
