@@ -260,11 +260,17 @@ def test_the_objective_never_rises_from_one_problem_to_the_next():
         assert (np.diff(ends[1:]) <= 1e-6 * ends[1]).all()
 
 
-def test_weights_equal_repetitions():
-    weight = rng.integers(0, 4, len(y)).astype(float)
+@pytest.mark.parametrize(("mu", "seed"), [(0.0, 0), (0.0, 1), (0.0, 2), (0.5, 0)])
+def test_weights_equal_repetitions(mu, seed):
+    # Without an upper side the problem is convex, so any draw will do; with one there may be
+    # several ends, and the draw must not depend on which tests ran before.
+    weight = np.random.default_rng(seed).integers(0, 4, len(y)).astype(float)
     repeated = np.repeat(np.arange(len(y)), weight.astype(int))
-    weighted = solve(pose(weight=weight))
-    assert weighted.primal == pytest.approx(solve(pose(X=X[repeated], y=y[repeated])).primal)
+    weighted, copied = (
+        solve(pose(mu=mu, **changes)).primal
+        for changes in ({"weight": weight}, {"X": X[repeated], "y": y[repeated]})
+    )
+    assert weighted == pytest.approx(copied)
 
 
 def test_threads_do_not_matter_and_a_warm_start_is_at_its_goal():
