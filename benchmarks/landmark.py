@@ -4,7 +4,7 @@ Protocol    one split of four fifths and a fifth (mnist has its own), float32 fe
 Settings    of each method and number of features from one grid of widths and costs (`plans`):
             all of them on 6,000 rows, where there are more rows the best eight on 30,000, and
             where there are many more the best three of these on all training rows;
-            more than 2,000 features take the setting of the next number below
+            more than 4,000 features take the setting of the next number below
 Time        of one fit on all training rows at that setting, on all cores, in a process of its
             own that is stopped after three times ``--limit`` seconds; and of the search, each step
             of which begins no fit after that limit; the two pipelines have an eighth of both
@@ -42,7 +42,7 @@ class Rung(NamedTuple):
 ONCE = (Rung(6_000, 3, 1),)
 TWICE = (Rung(6_000, 1, 8), Rung(30_000, 1, 1))  # more rows want narrower kernels
 THRICE = (*TWICE[:1], Rung(30_000, 1, 3), Rung(10**9, 1, 1))
-_ENOUGH = 2000  # features at which a setting is chosen, at most
+_ENOUGH = 4000  # features at which a setting is chosen, at most
 _SHARE = 0.125  # of the time limit, for pipelines that take long whatever the setting
 _LONGER = 3.0  # times the limit, for the fit at the chosen setting
 _FEW = 300

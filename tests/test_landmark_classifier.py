@@ -50,6 +50,16 @@ def test_it_is_about_the_exact_machine():
     assert exact.residual_ == 0.0 < model.residual_ < 0.2
 
 
+def test_landmarks_by_margin_are_unlike_each_other():
+    """The first are any rows, which may be the same; those that join later are not."""
+    few, labels = make_moons(400, noise=0.2, random_state=3)
+    model = landmark(n_landmarks=120, gamma=8.0, lam=1e4)
+    model.fit(np.repeat(few, 3, axis=0), np.repeat(labels, 3))
+    first, joined = np.split(model.support_ // 3, [60])
+    assert len(np.unique(joined)) == 60
+    assert not np.isin(joined, first).any()
+
+
 @pytest.mark.parametrize("how", ["margin", "greedy", "random", "kmeans", X[:70]])
 def test_landmarks_are_its_support(how):
     model = landmark(landmarks=how).fit(X, y)

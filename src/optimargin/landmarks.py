@@ -115,9 +115,13 @@ class Landmarks:
     def __len__(self) -> int:
         return len(self.factor)
 
+    def near(self, A: Any) -> Any:
+        """Rows as kernel values are computed from them."""
+        return moved(A, self.centre, self.moved.dtype)
+
     def values(self, A: Any, out: np.ndarray | None = None) -> np.ndarray:
         """K(A, Z), the constant included, in the precision of the landmarks."""
-        K = self.kernel.block(moved(A, self.centre, self.moved.dtype), self.moved, out)
+        K = self.kernel.block(self.near(A), self.moved, out)
         if self.bias:
             K += self.bias**2
         return K

@@ -3,11 +3,12 @@
 random    any rows
 greedy    the row that the ones before it explain least, of a pool (sodm.txt, eq. (6))
 kmeans    centres of clusters of a pool
-margin    ours: machines on a pool of rows, each with twice the landmarks of the last.  A row joins
-          with a chance in proportion to |a_i| sqrt(r_i), its dual variable times what the
+margin    ours: machines on a pool of rows, each with twice the landmarks of the last.  A row is
+          drawn with a chance in proportion to |a_i| sqrt(r_i), its dual variable times what the
           landmarks leave out of it: the gradient of the whole machine, outside of what the
           landmarks can express, is a sum of just these.  Few rows pull, those near the
-          boundary, so fewer landmarks do
+          boundary, so fewer landmarks do.  Twice as many are drawn as can join; the greedy choice
+          among them, by the same measure, leaves out those that resemble each other
 
 Where their number is not given, it doubles until the loss on held-out rows of the pool gains no
 more; every set begins with the last one, and its machine where the last one ended.
@@ -16,9 +17,10 @@ more; every set begins with the last one, and its machine where the last one end
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 from scipy.cluster.vq import kmeans2
 
@@ -43,6 +45,7 @@ _POOL = 10_000  # rows among which landmarks are chosen, at least
 _POOL_EACH = 10  # the same for each landmark
 _FIRST = 4  # one landmark in so many is the first machine's
 _FEW = 100  # landmarks of the first machine, where there will be twice as many
+_DRAWN = 2  # rows that are drawn for each that joins
 _ROUGH = Stop(tol=0.01, max_iter=6)  # of a machine that only tells where to place landmarks
 _BLOCK = 64  # rows that are judged at a time by the greedy choice, at most
 _JUDGES = 0.2  # share of the pool that is held out where the number of landmarks is to be found
@@ -137,17 +140,18 @@ def pool_size(n: int, count: int) -> int:
 
 def greedy(wish: Wish, X: Any, bias: float, count: int, threads: int) -> np.ndarray:
     """The rows of X that a pivoted Cholesky factor takes, in the order in which it does."""
-    A, kernel, dtype = moved(X, centre_of(wish.kernel, X), wish.dtype), wish.kernel, wish.dtype
-
-    def columns(index: np.ndarray) -> np.ndarray:
-        K = kernel.block(A, A[index])
-        K += bias**2
-        return K
-
+    A, kernel = moved(X, centre_of(wish.kernel, X), wish.dtype), wish.kernel
+    block, rounding = max(1, min(_BLOCK, count // 20)), 1e3 * float(np.finfo(wish.dtype).eps)
     with blas_threads(threads):
-        block, rounding = max(1, min(_BLOCK, count // 20)), 1e3 * float(np.finfo(dtype).eps)
         diag = kernel.diag(A) + bias**2
-        return pivoted_cholesky(columns, diag, count, block, rounding, dtype).pivots
+        return pivoted_cholesky(
+            lambda index: kernel.block(A, A[index]) + bias**2,
+            diag,
+            count,
+            block,
+            rounding,
+            wish.dtype,
+        ).pivots
 
 
 def _centres(X: Any, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -198,7 +202,7 @@ def _grown(
             before = loss
         more = min(most, 2 * count)
         if wish.how == "margin":
-            places = _joined(places, _pulls(some, sketch, models), more, rng)
+            places = _joined(sketch, places, _pulls(some, sketch, models), more, rng)
         else:
             places = order[:more]
         count = len(places)
@@ -207,21 +211,41 @@ def _grown(
 
 
 def _joined(
-    places: np.ndarray, pulls: np.ndarray, count: int, rng: np.random.Generator
+    sketch: Sketch, places: np.ndarray, pulls: Pulls, count: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """So many places: those there are, and others with a chance in proportion to their pulls.
+    """So many places: those there are, and others that pull and are unlike each other.
 
     Where too few rows pull, others fill the rest.
     """
-    free = np.ones(len(pulls), dtype=bool)
+    free = np.ones(len(pulls.dual), dtype=bool)
     free[places] = False
-    chances = pulls * free
-    size = min(count - len(places), int(np.count_nonzero(chances)))
+    chances = pulls.dual * np.sqrt(pulls.left) * free
+    missing = count - len(places)
+    size = min(_DRAWN * missing, int(np.count_nonzero(chances)))
     if size:
-        new = rng.choice(len(pulls), size, replace=False, p=chances / chances.sum())
-        places, free[new] = np.append(places, new), False
+        drawn = rng.choice(len(chances), size, replace=False, p=chances / chances.sum())
+        if size > missing:
+            drawn = drawn[_unlike(sketch, drawn, pulls, missing)]
+        places, free[drawn] = np.append(places, drawn), False
     rest = rng.permutation(np.flatnonzero(free))[: count - len(places)]
     return np.append(places, rest)
+
+
+def _unlike(sketch: Sketch, rows: np.ndarray, pulls: Pulls, count: int) -> np.ndarray:
+    """The greedy choice among rows by what the landmarks leave out, times the dual variables."""
+    landmarks = sketch.landmarks
+    kernel, bias, A = landmarks.kernel, landmarks.bias, landmarks.near(sketch.X[rows])
+    dual = (pulls.dual[rows] / pulls.dual[rows].max()).astype(A.dtype)
+    with blas_threads(sketch.threads):
+        phi = landmarks.features(sketch[rows])
+        R = kernel.block(A, A)
+        R += bias**2
+        R -= phi @ phi.T
+        R *= dual[:, None]
+        R *= dual
+        (factored,) = scipy.linalg.get_lapack_funcs(("pstrf",), (R,))
+        _, pivots, rank, _ = factored(R.T, lower=1, overwrite_a=1)
+    return pivots[: min(rank, count)] - 1
 
 
 def _sides(problem: Problem) -> list[np.ndarray]:
@@ -253,8 +277,15 @@ def _models(problem: Problem, before: Models, seed: int) -> Models:
         return list(landmarks.expand(-np.linalg.solve(H, G).T))
 
 
-def _pulls(problem: Problem, sketch: Sketch, models: Models) -> np.ndarray:
-    """|a_i| sqrt(r_i) of each row, over all machines."""
+class Pulls(NamedTuple):
+    """Of each row the size of its dual variables, and what the landmarks leave out of it."""
+
+    dual: np.ndarray
+    left: np.ndarray
+
+
+def _pulls(problem: Problem, sketch: Sketch, models: Models) -> Pulls:
+    """How rows pull at landmarks that are not there, over all machines."""
     total = np.zeros(problem.n)
     K, losses = sketch[:], problem.losses
     F = np.empty((problem.n, len(models)))
@@ -262,7 +293,7 @@ def _pulls(problem: Problem, sketch: Sketch, models: Models) -> np.ndarray:
     for y, f in zip(_sides(problem), F.T, strict=True):
         total += dual_of(losses, y * f) ** 2
     with blas_threads(problem.threads):
-        return np.sqrt(total * sketch.landmarks.residual(sketch.X, K))
+        return Pulls(np.sqrt(total), sketch.landmarks.residual(sketch.X, K))
 
 
 def _loss(judges: Problem, landmarks: Landmarks, models: Models) -> float:
