@@ -107,7 +107,7 @@ def _solver(text: str) -> Any:
 @app.command(
     epilog="Example: [bold]optimargin train iris.csv --model iris.safetensors --lam 100[/bold]"
 )
-def train(  # noqa: PLR0913, one parameter for each option
+def train(
     data: DataFile,
     model: Annotated[Path, typer.Option("--model", "-o", help="Where the model file goes.")],
     linear: Annotated[bool, typer.Option("--linear", help="A linear machine: no kernel.")] = False,

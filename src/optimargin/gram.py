@@ -126,8 +126,13 @@ def compute(kernel: Kernel, X: Any, index: np.ndarray, dtype: Any) -> np.ndarray
     return out
 
 
-def make_gram(kernel: Kernel, X: Any, bias: float, limit: int, threads: int = 1) -> Gram:
-    """The kernel matrix of the rows of X within ``limit`` bytes, or a clear refusal."""
+def make_gram(
+    kernel: Kernel, X: Any, bias: float, limit: int, threads: int = 1, keep: bool = True
+) -> Gram:
+    """The kernel matrix of the rows of X within ``limit`` bytes, or a clear refusal.
+
+    Not to ``keep`` any of it is for those who need little of it.
+    """
     n = X.shape[0]
     dtype = precision(kernel, X)
     if isinstance(kernel, Precomputed):
@@ -143,6 +148,8 @@ def make_gram(kernel: Kernel, X: Any, bias: float, limit: int, threads: int = 1)
         fits = n * row <= limit
         width = n if fits else min(max(limit // 8 // row, 1), max(1, (64 << 20) // row))
         count = n if fits else max((limit - 4 * width * row) // row, 0)
+        if not keep:
+            count, width = 0, max(1, min(n, (64 << 20) // row))
         if not fits and 4 * row > limit:
             raise MemoryError(
                 f"memory_limit is {in_words(limit)}, but a kernel machine on {n} rows"
@@ -192,8 +199,12 @@ def convex(gram: Gram) -> Gram:
     else:
         start = np.random.default_rng(0).normal(size=gram.n)
         lowest = eigsh(operator, 1, which="SA", tol=1e-2, v0=start, return_eigenvectors=False)[0]
-    raised = max(-1.05 * float(lowest), 0.0)
-    return replace(gram, shift=gram.shift + raised, diag=gram.diag + raised)
+    return raised(gram, max(-1.05 * float(lowest), 0.0))
+
+
+def raised(gram: Gram, shift: float) -> Gram:
+    """The same matrix with so much more on its diagonal."""
+    return replace(gram, shift=gram.shift + shift, diag=gram.diag + shift)
 
 
 def _fill(kernel: Kernel, X: Any, kept: np.ndarray, threads: int) -> None:

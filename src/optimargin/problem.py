@@ -227,6 +227,7 @@ class Status(Enum):
     CALLBACK = "callback"
     PRECISION = "precision"
     INDEFINITE = "indefinite"
+    LEVELS = "levels"
 
     @property
     def advice(self) -> str:
@@ -243,6 +244,8 @@ _ADVICE = {
     Status.CALLBACK: "a callback asked to stop; continue with warm_start=True",
     Status.PRECISION: "no step improves the objective in this arithmetic any more;"
     " scale the features, pass X as float64, or accept the answer with a larger tol",
+    Status.LEVELS: "the last merge that was asked for, or one that no longer changed the objective;"
+    " raise levels, or lower tol",
     Status.INDEFINITE: "the kernel matrix is not positive semi-definite, so the problem is not"
     " convex; choose another kernel (for sigmoid, a smaller gamma or coef0) or a smaller lam",
 }

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 _BLOCK = 1 << 19  # values in a block of rows
@@ -34,7 +35,7 @@ def shares(n: int, count: int) -> list[slice]:
     return spans(n, max(1, -(-n // max(count, 1))))
 
 
-def spread(task: Callable[[slice], T], ranges: Sequence[slice], threads: int) -> list[T]:
+def spread(task: Callable[[R], T], ranges: Sequence[R], threads: int) -> list[T]:
     """``[task(r) for r in ranges]``, on several threads where the task releases the GIL.
 
     The caller works too, and everybody takes the next range when done with one: waking

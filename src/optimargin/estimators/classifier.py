@@ -33,6 +33,7 @@ from optimargin.estimators.progress import (
 from optimargin.loss import Loss, odm
 from optimargin.problem import Problem, Solution, Start, Status, Stop
 from optimargin.rowfiles import RowFiles
+from optimargin.solvers.parting import Parting
 from optimargin.solvers.train import Machine, Plan, train
 from optimargin.threads import blas_threads, blocks
 
@@ -166,7 +167,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         with watching(self, whole.X, labels, attributes) as watch:
             halt = Event()  # an interrupt reaches one thread only; the others look here
             stop = Stop(self.tol, self.max_iter, seconds, watch or (lambda *_: halt.is_set()))
-            plan = Plan(self._solver(), self.multi_class, stop, seed)
+            plan = Plan(self._solver(), self.multi_class, stop, seed, parting=self._parting())
             # Small factorisations lose by threads, badly so on a busy machine.
             large = workers == 1 and whole.gram is not None and whole.n > _LARGE
             threads = whole.threads if large else 1
@@ -203,7 +204,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _report(self, machines: list[Machine]) -> None:
         worst = _worst([m.solution for m in machines])
         said = how_good(worst, self.tol, type(self).__name__)
-        if worst.status is not Status.CONVERGED:
+        if worst.status not in (Status.CONVERGED, Status.LEVELS):
             warnings.warn(said, ConvergenceWarning, stacklevel=5)
         elif self.verbose:
             print(said)
@@ -219,6 +220,10 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
         raise NotImplementedError
+
+    def _parting(self) -> Parting:
+        """How solvers that work on parts of the rows divide them."""
+        return Parting()
 
     def _placed(self, whole: Problem) -> Problem:
         """The problem with its landmarks, where it is to have some."""

@@ -56,7 +56,13 @@ class KernelClassifier(MarginClassifier):
     def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
         self.gamma_ = number_of_gamma(self.gamma, X, weight)
         bias, limit = float(self.fit_intercept), limit_in_bytes(self.memory_limit)
-        return {"bias": bias, "gram": make_gram(self._kernel(), X, bias, limit, threads)}
+        gram = make_gram(self._kernel(), X, bias, limit, threads, self._keeps)
+        return {"bias": bias, "gram": gram}
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether kernel values of all rows are kept while training."""
+        return True
 
     def _kernel(self) -> Kernel:
         return self._kernel_of(self.gamma_)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,27 +13,27 @@ from optimargin.loss import is_smooth
 from optimargin.problem import Points, Problem, Solution, Start, Status, Stop, drive
 from optimargin.sketch import Sketch
 from optimargin.solvers.dcd import DCD
-from optimargin.solvers.kernel_newton import KernelNewton, is_exact
+from optimargin.solvers.kernel_newton import KernelNewton, is_exact, is_faster
 from optimargin.solvers.landmark import LandmarkNewton
 from optimargin.solvers.ldm import LDM
 from optimargin.solvers.ldm_svrg import LDMSVRG
 from optimargin.solvers.mcodm import McODM
 from optimargin.solvers.nearby import Nearby
 from optimargin.solvers.newton import Newton, is_direct
+from optimargin.solvers.parting import Parting
+from optimargin.solvers.sodm import SODM
 from optimargin.solvers.svrg import SVRG
 
 LINEAR = ("auto", "dcd", "newton", "svrg")
-KERNEL = ("auto", "dcd", "newton", "landmark")
+KERNEL = ("auto", "dcd", "newton", "landmark", "sodm")
 LDM_LINEAR = ("auto", "dcd", "svrg")
 LDM_KERNEL = ("auto", "dcd")
 MULTI = ("auto", "dcd", "mcodm-paper")
 
-_STIFF = 100.0  # stiffness beyond which Newton wins on kernel rows
-_STIFF_SPARSE = 10.0  # the same on sparse rows with many features
+_STIFF_SPARSE = 10.0  # stiffness beyond which Newton wins on sparse rows with many features
 _STIFF_DIRECT = 1.0  # the same on sparse rows with few features, where Newton costs little
 _SMALL = 100_000  # kernel values with landmarks
 EXACT = 1e-9  # relative gap of an answer that is as good as exact
-_FACTORED = 12_000  # rows of a kernel machine whose Newton systems can be factored
 
 
 class Solver(Protocol):
@@ -53,8 +53,18 @@ _ON_KERNELS: dict[str, Callable[[int], Solver]] = {
 }
 _ON_FEATURES: dict[str, Callable[[int], Solver]] = {"dcd": DCD, "newton": Newton, "svrg": SVRG}
 
+_PARTED: dict[str, Callable[[int, Parting], Any]] = {"sodm": SODM}
+_NO_PARTS = Parting()
 
-def solve(name: str, problem: Problem, start: Start, stop: Stop, seed: int) -> Solution:
+
+def solve(
+    name: str,
+    problem: Problem,
+    start: Start,
+    stop: Stop,
+    seed: int,
+    parting: Parting = _NO_PARTS,
+) -> Solution:
     """The answer to a problem by the solver of that name."""
     if problem.sketch is not None:
         return _over_landmarks(name, problem, start, stop, seed)
@@ -67,6 +77,8 @@ def solve(name: str, problem: Problem, start: Start, stop: Stop, seed: int) -> S
         return McODM(seed, "value" if name == "mcodm-paper" else "index").solve(
             problem, start, stop
         )
+    if name in _PARTED:
+        return _PARTED[name](seed, parting).solve(problem, start, stop)
     solver = choose(name, problem, seed)
     # The last of few Newton steps brings an exact answer: there is no reason to do without it.
     exact = solver.name == "newton" and is_exact(problem)
@@ -109,8 +121,7 @@ def choose(name: str, problem: Problem, seed: int) -> Solver:
         return LDM(seed) if name == "dcd" else LDMSVRG(seed)
     if problem.gram is not None:
         if name == "auto":
-            stiff = problem.n <= _FACTORED and problem.stiffness > _STIFF
-            name = "newton" if is_exact(problem) or stiff else "dcd"
+            name = "newton" if is_faster(problem) else "dcd"
         return _ON_KERNELS[name](seed)
     if name == "auto":
         name = "dcd" if _is_easy(problem) else "newton"

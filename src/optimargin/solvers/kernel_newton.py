@@ -31,6 +31,7 @@ from optimargin.solvers.dcd import DCD
 
 _EXACT_UP_TO = 2500  # rows of a system that is factored in double precision and solved at once
 _FACTOR_UP_TO = 12_000  # rows of a system that is factored in single precision, as a guide
+_STIFF = 100.0  # stiffness beyond which coordinate descent is slower
 _RANK = 600  # largest rank of the guide where that does not fit
 _FINEST = 1e-12  # relative residual of the most careful solution of a system
 _WARM = 8  # rounds of coordinate descent before the first step on many rows
@@ -113,6 +114,11 @@ def is_exact(problem: Problem) -> bool:
     """Whether the last step is a factorisation in double precision: the answer has no error."""
     gram = problem.gram
     return gram is not None and gram.n <= _EXACT_UP_TO and gram.kept.dtype == np.float64
+
+
+def is_faster(problem: Problem) -> bool:
+    """Whether Newton's method gets there before coordinate descent."""
+    return is_exact(problem) or (problem.n <= _FACTOR_UP_TO and problem.stiffness > _STIFF)
 
 
 def _primal(losses, y: np.ndarray, b: np.ndarray, f: np.ndarray) -> float:

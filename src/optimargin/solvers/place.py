@@ -21,8 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse as sp
-from scipy.cluster.vq import kmeans2
 
 from optimargin.classes import signs
 from optimargin.expansion import sums
@@ -35,6 +33,7 @@ from optimargin.landmarks import (
     pivoted_cholesky,
 )
 from optimargin.loss import curvature, dual_of, slope, value
+from optimargin.partition import centres
 from optimargin.problem import Problem, Start, Stop, drive
 from optimargin.sketch import Sketch, footprint, make_sketch
 from optimargin.solvers.landmark import LandmarkNewton, some_rows
@@ -51,7 +50,6 @@ _BLOCK = 64  # rows that are judged at a time by the greedy choice, at most
 _JUDGES = 0.2  # share of the pool that is held out where the number of landmarks is to be found
 _GAIN = 0.02  # share of the held-out loss below which twice the landmarks are not worth it
 _MOST = 4000  # landmarks that are chosen without being asked for
-_DENSE = 1 << 28  # numbers in a pool that k-means may make dense
 
 
 Models = list[np.ndarray]  # expansions over landmarks
@@ -113,7 +111,7 @@ def landmarks_of(
     elif wish.count is None or (wish.how == "margin" and count < problem.n):
         index, models = _grown(problem, wish, pool, order, count, rng)
     if wish.how == "kmeans":
-        return wish.beside(problem, _centres(problem.X[pool], len(index), rng)), []
+        return wish.beside(problem, centres(problem.X[pool], len(index), rng)), []
     return wish.at(problem, index), models
 
 
@@ -152,18 +150,6 @@ def greedy(wish: Wish, X: Any, bias: float, count: int, threads: int) -> np.ndar
             rounding,
             wish.dtype,
         ).pivots
-
-
-def _centres(X: Any, count: int, rng: np.random.Generator) -> np.ndarray:
-    if sp.issparse(X):
-        if X.shape[0] * X.shape[1] > _DENSE:
-            raise ValueError(
-                f"landmarks='kmeans' makes rows dense, and {X.shape[1]} features are too many for"
-                " that; choose 'margin', 'greedy' or 'random'."
-            )
-        X = X.toarray()
-    first = X[rng.choice(len(X), count, replace=False)]
-    return kmeans2(X, first, iter=10, minit="matrix")[0].astype(X.dtype)
 
 
 # -- growth -------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from optimargin.problem import Problem, Solution, Start, Status, Stop
 from optimargin.solvers.choose import solve
 from optimargin.solvers.exactness import exact_gap
 from optimargin.solvers.left_out import left_out
+from optimargin.solvers.parting import Parting
 
 _UNKNOWN = np.full(2, np.nan)
 
@@ -19,7 +20,8 @@ _UNKNOWN = np.full(2, np.nan)
 class Plan(NamedTuple):
     """How to train: the solver's name, how to treat several classes, when to stop, the seed.
 
-    ``bounds`` asks for what the answers say of the leave-one-out error and of the exact machine.
+    ``bounds`` asks for what the answers say of the leave-one-out error and of the exact machine;
+    ``parting`` is for solvers that work on parts of the rows.
     """
 
     solver: str
@@ -27,6 +29,7 @@ class Plan(NamedTuple):
     stop: Stop
     seed: int
     bounds: bool = True
+    parting: Parting = Parting()
 
 
 class Machine(NamedTuple):
@@ -56,7 +59,7 @@ def train(
     def all_of(whole: Problem, starts: list[Start]) -> list[Machine]:
         def one(maker: Part, start: Start) -> Machine:
             problem = maker(whole).narrowed()
-            solution = solve(plan.solver, problem, start, plan.stop, plan.seed)
+            solution = solve(plan.solver, problem, start, plan.stop, plan.seed, plan.parting)
             if not plan.bounds:
                 return Machine(solution, _UNKNOWN, np.nan)
             exact = exact_gap(problem, solution, 1.0 / len(makers))

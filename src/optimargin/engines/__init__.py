@@ -1,0 +1,1 @@
+"""Where the parts of a problem are kept and worked on: one file for each way."""

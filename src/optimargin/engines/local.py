@@ -1,0 +1,161 @@
+"""Parts of a problem on the threads of this computer; and what every engine offers.
+
+scatter   rows go to their parts, once; what belongs to rows (`State`) stays with them
+sum       adds up what a task says of every part
+step      the same, and what the task makes of a part's state takes its place
+merge     neighbours become one part; of their rows, all go on or only some
+gather    the state of all rows, in the order of the problem
+
+A task is a module-level function of a part and of what is shared, and says numbers or arrays, or
+a tuple of them, none larger than a vector of features or so.  Parts are added up in their order,
+so nothing depends on how many threads there are.  Rows of a part that follow each other in the
+problem are not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from optimargin.problem import Problem
+from optimargin.threads import spread
+
+State = dict[str, np.ndarray]  # an entry for every row
+
+
+class Part(NamedTuple):
+    """Some of the rows, and what belongs to them."""
+
+    problem: Problem
+    state: State
+
+
+@dataclass
+class Traffic:
+    """How often the parts were called, and the bytes that went there and back."""
+
+    rounds: int = 0
+    bytes: int = 0
+
+    def add(self, shared: Sequence[Any], said: Sequence[Any]) -> None:
+        """Count a call of all parts."""
+        self.rounds += 1
+        self.bytes += len(said) * _bytes(shared) + sum(_bytes(value) for value in said)
+
+
+@dataclass(frozen=True)
+class LocalShards:
+    """The parts of a problem, and the numbers of their rows."""
+
+    whole: Problem
+    rows: list[np.ndarray]
+    parts: list[Part]
+    traffic: Traffic = field(default_factory=Traffic)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def sum(self, task: Callable[..., Any], *shared: Any) -> Any:
+        """What the task says of every part, added up."""
+        said = spread(lambda part: task(part, *shared), self.parts, self.whole.threads)
+        self.traffic.add(shared, said)
+        return _added(said)
+
+    def step(self, task: Callable[..., tuple[State, Any]], *shared: Any) -> tuple[LocalShards, Any]:
+        """The parts with the states that the task makes, and what it says, added up."""
+        found = spread(lambda part: task(part, *shared), self.parts, self.whole.threads)
+        self.traffic.add(shared, [value for _, value in found])
+        parts = [p._replace(state=state) for p, (state, _) in zip(self.parts, found, strict=True)]
+        return replace(self, parts=parts), _added([value for _, value in found])
+
+    def merge(self, fan_in: int, only: str | None = None) -> LocalShards:
+        """Every ``fan_in`` neighbours as one part.
+
+        If ``only`` names a state, rows where that is 0 are left behind.
+        """
+        groups = [range(k, min(k + fan_in, len(self))) for k in range(0, len(self), fan_in)]
+        rows, states = [], []
+        for group in groups:
+            index = np.concatenate([self.rows[k] for k in group])
+            state = {
+                name: np.concatenate([self.parts[k].state[name] for k in group])
+                for name in self.parts[group[0]].state
+            }
+            if only is not None:
+                goes = np.flatnonzero(state[only])
+                index, state = index[goes], {name: v[goes] for name, v in state.items()}
+            rows.append(index)
+            states.append(state)
+        return _shards(self.whole, rows, states, self.traffic)
+
+    def gather(self, name: str) -> np.ndarray:
+        """The state so named of all rows; 0 for those that are in no part any more."""
+        first = self.parts[0].state[name]
+        out = np.zeros(self.whole.n, dtype=first.dtype)
+        for index, part in zip(self.rows, self.parts, strict=True):
+            out[index] = part.state[name]
+        return out
+
+
+class LocalEngine:
+    """Threads of this computer."""
+
+    def scatter(
+        self, problem: Problem, part: np.ndarray, state: State | None = None
+    ) -> LocalShards:
+        """The problem in parts, of which ``part`` has the number for every row.
+
+        Rows whose number is negative go nowhere.
+        """
+        order = np.argsort(part, kind="stable")
+        ends = np.searchsorted(part[order], np.arange(int(part.max()) + 2))
+        rows = [order[a:b] for a, b in pairwise(ends) if b > a]
+        states = [{name: v[index] for name, v in (state or {}).items()} for index in rows]
+        return _shards(problem, rows, states, Traffic())
+
+
+def _shards(
+    problem: Problem, rows: list[np.ndarray], states: list[State], traffic: Traffic
+) -> LocalShards:
+    threads = max(problem.threads // len(rows), 1)
+    parts = [Part(_some(problem, r, threads), s) for r, s in zip(rows, states, strict=True)]
+    return LocalShards(problem, rows, parts, traffic)
+
+
+def _some(problem: Problem, index: np.ndarray, threads: int) -> Problem:
+    """The problem of some rows; a kernel matrix is not theirs."""
+    which: Any = index
+    if index[-1] - index[0] + 1 == len(index) and (np.diff(index) == 1).all():
+        which = slice(int(index[0]), int(index[-1]) + 1)
+    return replace(
+        problem,
+        X=problem.X[which],
+        y=problem.y[which],
+        weight=None if problem.weight is None else problem.weight[which],
+        threads=threads,
+        gram=None,
+        sketch=None,
+    )
+
+
+def _added(said: list[Any]) -> Any:
+    """The sum of numbers or arrays, or of each entry of tuples; in their order."""
+    if isinstance(said[0], tuple):
+        return tuple(_added(list(column)) for column in zip(*said, strict=True))
+    total = said[0]
+    for value in said[1:]:
+        total = total + value
+    return total
+
+
+def _bytes(value: Any) -> int:
+    """About how much a value is on its way."""
+    if isinstance(value, tuple | list):
+        return sum(_bytes(entry) for entry in value)
+    if hasattr(value, "indptr"):
+        return int(value.data.nbytes + value.indices.nbytes + value.indptr.nbytes)
+    return int(getattr(value, "nbytes", 8))

@@ -1,0 +1,223 @@
+"""What a kernel classifier does with many rows: landmarks, and parts that are merged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from numbers import Integral
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from joblib import effective_n_jobs
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _num_samples
+
+from optimargin.classes import parts
+from optimargin.engines.local import LocalEngine
+from optimargin.estimators.classifier import Scores
+from optimargin.estimators.kernelized import KernelClassifier, number_of_gamma
+from optimargin.expansion import sums
+from optimargin.gram import Gram, precision
+from optimargin.memory import limit_in_bytes
+from optimargin.partition import PARTITIONS
+from optimargin.problem import Problem, Start
+from optimargin.rowfiles import RowFiles
+from optimargin.sketch import footprint
+from optimargin.solvers.choose import KERNEL
+from optimargin.solvers.outlook import TYPICAL, USUAL, Outlook, Rates, exact, landmark, rates
+from optimargin.solvers.parting import Parting
+from optimargin.solvers.place import HOW, Wish, most_landmarks, place
+from optimargin.solvers.sodm import MERGES
+from optimargin.solvers.train import Machine
+from optimargin.threads import blas_threads
+
+_DEFINITE = ("linear", "rbf", "laplacian")  # kernels without negative eigenvalues
+_EXACT_UP_TO = 10_000  # rows for which nobody expects anything else
+
+
+class LargeKernelClassifier(KernelClassifier):
+    """Over all rows, over landmarks, or on parts of the rows, as ``solver`` says."""
+
+    solver: str
+    n_landmarks: int | str
+    landmarks: Any
+    n_partitions: int | None
+    fan_in: int
+    partition: str
+    n_strata: int
+    levels: int | None
+    merge: str
+    survivors: bool
+    engine: Any
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **KernelClassifier._parameter_constraints,
+        "solver": [StrOptions(set(KERNEL))],
+        "n_landmarks": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "landmarks": [StrOptions(set(HOW)), "array-like"],
+        "n_partitions": [Interval(Integral, 1, None, closed="left"), None],
+        "fan_in": [Interval(Integral, 2, None, closed="left")],
+        "partition": [StrOptions(set(PARTITIONS))],
+        "n_strata": [Interval(Integral, 1, None, closed="left")],
+        "levels": [Interval(Integral, 1, None, closed="left"), None],
+        "merge": [StrOptions(set(MERGES))],
+        "survivors": ["boolean"],
+        "engine": [HasMethods("scatter"), None],
+    }
+
+    def explain(self, X: Any) -> dict[str, Any]:
+        """What `fit` would do with these rows, and about what it would take.
+
+        Parameters
+        ----------
+        X : array-like, CSR matrix or RowFiles of shape (n_samples, n_features)
+            Training rows; only their shape and type matter.
+
+        Returns
+        -------
+        dict
+            ``"solver"`` ("exact" or "landmark"), ``"n_landmarks"`` (None if exact; a typical
+            number where it is yet to be found), ``"seconds"`` for one machine, ``"bytes"``
+            beside X, ``"memory_limit"`` in bytes, and ``"other"``, the same for the solver
+            that would not be taken.  Seconds are right within a factor of about three.
+        """
+        self._validate_params()
+        X = X if hasattr(X, "shape") else np.asarray(X)
+        exact, over_landmarks = self._outlooks(X, rates(self._threads))
+        taken, other = exact, over_landmarks
+        if self._has_landmarks(X):
+            taken, other = other, taken
+        limit = limit_in_bytes(self.memory_limit)
+        return {**taken._asdict(), "memory_limit": limit, "other": other._asdict()}
+
+    @property
+    def _threads(self) -> int:
+        return effective_n_jobs(-1 if self.n_jobs is None else self.n_jobs)
+
+    def _outlooks(self, X: Any, rate: Rates) -> tuple[Outlook, Outlook]:
+        (n, d), limit = X.shape, limit_in_bytes(self.memory_limit)
+        values = X.nnz / max(n, 1) if sp.issparse(X) else d
+        count = TYPICAL if self.n_landmarks == "auto" else int(self.n_landmarks)
+        if not isinstance(self.landmarks, str):
+            count = _num_samples(self.landmarks)
+        return exact(n, values, limit, rate), landmark(n, values, count, limit, rate)
+
+    def _has_landmarks(self, X: Any) -> bool:
+        """Whether the machine is sought over landmarks."""
+        if self.kernel == "precomputed" and self.solver in ("landmark", "sodm"):
+            raise ValueError(
+                f"solver={self.solver!r} computes kernel values of rows; with kernel='precomputed'"
+                " choose 'auto', 'dcd' or 'newton'."
+            )
+        if self.solver != "auto" or X.shape[0] <= _EXACT_UP_TO or self.kernel not in _DEFINITE:
+            return self.solver == "landmark"
+        exact, over_landmarks = self._outlooks(X, USUAL)
+        return over_landmarks.seconds < exact.seconds
+
+    def _check_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        if not isinstance(X, RowFiles):
+            return super()._check_rows(X, y)
+        if not self._has_landmarks(X):  # exact solvers need all rows at hand
+            return super()._check_rows(X[:], y)
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        check_classification_targets(y)
+        self.n_features_in_ = X.shape[1]
+        return X.checked(), y
+
+    def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
+        has_landmarks = self._has_landmarks(X)
+        if self.verbose:
+            print(f"{type(self).__name__}: {self._outlooks(X, rates(threads))[has_landmarks]}")
+        if not has_landmarks:
+            return super()._data(X, weight, threads)
+        self.gamma_ = number_of_gamma(self.gamma, X, weight)
+        return {"bias": float(self.fit_intercept)}
+
+    @property
+    def _keeps(self) -> bool:
+        return self.solver != "sodm"  # the parts keep their own
+
+    def _parting(self) -> Parting:
+        return Parting(
+            self.n_partitions,
+            self.partition,
+            self.n_strata,
+            self.fan_in,
+            self.levels,
+            self.merge,
+            self.survivors,
+            self.engine or LocalEngine(),
+        )
+
+    def _placed(self, whole: Problem) -> Problem:
+        if whole.gram is not None:
+            return whole
+        kernel, limit = self._kernel(), limit_in_bytes(self.memory_limit)
+        count = None if self.n_landmarks == "auto" else int(self.n_landmarks)
+        wish = Wish(kernel, count, self._which(whole.X), precision(kernel, whole.X), limit)
+        if self._continuing is not None and self._continuing[0].coef is not None:
+            wish = replace(wish, how=self.support_vectors_, index=self.support_)
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        with blas_threads(1):
+            whole, starts = place(whole, wish, seed)
+        if starts and len(starts) == len(parts(self.multi_class, whole.classes)):
+            self._continuing = starts
+        return whole
+
+    def _which(self, X: Any) -> Any:
+        """The rule that chooses landmarks, or the landmarks."""
+        if isinstance(self.landmarks, str):
+            return self.landmarks
+        Z = check_array(self.landmarks, accept_sparse="csr", dtype=X.dtype, input_name="landmarks")
+        if Z.shape[1] != X.shape[1]:
+            raise ValueError(
+                f"landmarks must have the {X.shape[1]} features of X; it has {Z.shape[1]}."
+            )
+        return Z
+
+    def _attributes(self, whole: Problem, points: Any) -> dict[str, Any]:
+        if whole.sketch is None:
+            return super()._attributes(whole, points)
+        landmarks, B = whole.sketch.landmarks, np.vstack([p.coef for p in points])
+        return self._expansion(landmarks.index, landmarks.Z, B, whole.sketch.dtype)
+
+    def _adopt(self, whole: Problem, machines: list[Machine]) -> None:
+        super()._adopt(whole, machines)
+        self.residual_ = 0.0 if whole.sketch is None else whole.sketch.left_out
+        gaps = [m.exact for m in machines]
+        self.exact_gap_ = gaps[0] if len(gaps) == 1 else np.array(gaps)
+
+    def _fitting_start(self, start: Start, X: Any) -> Start:
+        """A fit over landmarks goes on over the same ones, if as many are asked for."""
+        before, now = self.solver_ == "landmark", self._has_landmarks(X)
+        if not before and not now:
+            return super()._fitting_start(start, X)
+        same = self.n_landmarks in ("auto", len(self.support_))
+        return start if before and now and same else Start()
+
+    def _footprint(self, X: Any, rows: int) -> float:
+        if not self._has_landmarks(X):
+            return super()._footprint(X, rows)
+        count = most_landmarks(rows, np.inf)
+        count = count if self.n_landmarks == "auto" else min(int(self.n_landmarks), rows)
+        return footprint(X.shape[0], count, 4.0 * X.shape[0] * count)
+
+    def _shared(self, X: Any, limit: int, threads: int) -> Gram | None:
+        if self._has_landmarks(X):
+            return None  # labels decide, and those of other folds must not
+        return super()._shared(X, limit, threads)
+
+    def _scores_on(self, whole: Problem, X: Any, values: np.ndarray | None) -> Scores | None:
+        if whole.sketch is None:
+            return super()._scores_on(whole, X, values)
+        known = whole.sketch.landmarks.values(X)
+
+        def over_landmarks(B: np.ndarray) -> np.ndarray:
+            out = np.empty((len(known), len(B)))
+            sums(known, B, out)
+            return out
+
+        return over_landmarks

@@ -1,0 +1,112 @@
+"""Which rows go where: functions that give every row the number of its part.
+
+stratified      sodm.txt, eq. (5)-(6): landmarks by the greedy choice, a row's stratum is its
+                nearest landmark in the kernel's space, and every part has an equal share of
+                every stratum; ours: of every class of it too
+random          equal shares of everything                                   (cascade)
+kmeans          clusters are the parts                                       (DC)
+kmeans-strata   clusters are the strata, of which every part has its share   (DiP)
+blocks          rows that follow each other
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.cluster.vq import kmeans2
+
+from optimargin.kernels import Kernel
+from optimargin.landmarks import centre_of, moved, pivoted_cholesky
+from optimargin.threads import blocks
+
+PARTITIONS = ("stratified", "random", "kmeans", "kmeans-strata", "blocks")
+_POOL = 5_000  # rows among which landmarks and centres are found
+_DENSE = 1 << 28  # numbers that clustering may make dense
+_ROUNDS = 10  # of k-means
+
+
+def partition(
+    kind: str,
+    X: Any,
+    y: np.ndarray,
+    count: int,
+    rng: np.random.Generator,
+    kernel: Kernel,
+    n_strata: int,
+) -> np.ndarray:
+    """The number of every row's part, from 0 to ``count`` - 1, by the rule of that name."""
+    n = X.shape[0]
+    if kind == "blocks" or count <= 1:
+        return np.arange(n) * count // n
+    if kind == "random":
+        return deal(np.zeros(n, dtype=np.intp), count, rng)
+    if kind == "kmeans":
+        return clusters(X, count, rng)
+    if kind == "kmeans-strata":
+        stratum = clusters(X, n_strata, rng)
+    else:
+        stratum = strata(X, kernel, n_strata, rng)
+    positive = np.unique(y, return_inverse=True)[1]
+    return deal(positive * (int(stratum.max()) + 1) + stratum, count, rng)
+
+
+def deal(cell: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Rows dealt out to so many parts, cell by cell and at random within a cell.
+
+    One deal goes on where the last ended: so parts have equal shares of every cell, of every run
+    of cells, and of all rows, up to one row.
+    """
+    order = rng.permutation(len(cell))
+    order = order[np.argsort(cell[order], kind="stable")]
+    part = np.empty(len(cell), dtype=np.intp)
+    part[order] = np.arange(len(cell)) % count
+    return part
+
+
+def strata(X: Any, kernel: Kernel, count: int, rng: np.random.Generator) -> np.ndarray:
+    """The number of the landmark that is nearest in the kernel's space, for every row."""
+    pool = np.sort(rng.permutation(X.shape[0])[:_POOL])
+    centre = centre_of(kernel, X[pool])
+    A = moved(X[pool], centre, X.dtype)
+    found = pivoted_cholesky(
+        lambda index: kernel.block(A, A[index]),
+        kernel.diag(A),
+        min(count, len(pool)),
+        dtype=X.dtype,
+    )
+    Z = A[found.pivots]
+    own = kernel.diag(Z)
+    nearest = np.empty(X.shape[0], dtype=np.intp)
+    for span in blocks(X):
+        K = kernel.block(moved(X[span], centre, X.dtype), Z)
+        nearest[span] = (own - 2.0 * K).argmin(axis=1)
+    return nearest
+
+
+def clusters(X: Any, count: int, rng: np.random.Generator) -> np.ndarray:
+    """The number of the nearest of so many centres, found by k-means on a pool of the rows."""
+    pool = np.sort(rng.permutation(X.shape[0])[: max(_POOL, 20 * count)])
+    return nearest(X, centres(X[pool], min(count, len(pool)), rng))
+
+
+def centres(X: Any, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Centres of clusters by k-means, from rows chosen at random."""
+    if sp.issparse(X):
+        if X.shape[0] * X.shape[1] > _DENSE:
+            raise ValueError(
+                f"k-means makes rows dense, and {X.shape[1]} features are too many for that;"
+                " choose another rule for landmarks or partition."
+            )
+        X = X.toarray()
+    first = X[rng.choice(len(X), count, replace=False)]
+    return kmeans2(X, first, iter=_ROUNDS, minit="matrix")[0].astype(X.dtype)
+
+
+def nearest(X: Any, centres: np.ndarray) -> np.ndarray:
+    """The number of the nearest centre, for every row."""
+    out, half = np.empty(X.shape[0], dtype=np.intp), 0.5 * np.einsum("ij,ij->i", centres, centres)
+    for span in blocks(X):
+        out[span] = (half - X[span] @ centres.T).argmin(axis=1)
+    return out

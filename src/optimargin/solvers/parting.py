@@ -1,0 +1,56 @@
+"""How the rows of a problem are divided, for solvers that work on parts of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from optimargin.engines.local import LocalEngine
+from optimargin.kernels import Kernel, Linear
+from optimargin.partition import partition
+from optimargin.problem import Problem
+
+_ROWS = 2500  # of a part, at most, where nobody says how many parts there are to be
+_LINEAR_PARTS = 8  # the same for parts of a linear machine, which may be of any size
+
+
+@dataclass(frozen=True)
+class Parting:
+    """How many parts (None is as many as seem right), made by which rule, and who holds them.
+
+    ``fan_in``, ``levels``, ``merge`` and ``survivors`` are of merges: see `solvers.sodm`.
+    """
+
+    count: int | None = None
+    how: str = "stratified"
+    strata: int = 32
+    fan_in: int = 4
+    levels: int | None = None
+    merge: str = "auto"
+    survivors: bool = False
+    engine: Any = field(default_factory=LocalEngine)
+
+    @property
+    def rule(self) -> str:
+        """The rule of merges; rivals of SODM do not rescale."""
+        if self.merge != "auto":
+            return self.merge
+        return "same" if self.survivors or self.how == "kmeans" else "blend"
+
+    def parts_of(self, problem: Problem) -> int:
+        """How many parts: a power of the fan-in where they will be merged."""
+        if self.count is not None:
+            return min(self.count, problem.n)
+        if problem.gram is None:
+            return min(_LINEAR_PARTS, problem.n)
+        count = 1
+        while problem.n > count * _ROWS:
+            count *= self.fan_in
+        return count
+
+    def numbers(self, problem: Problem, count: int, rng: np.random.Generator) -> np.ndarray:
+        """The number of every row's part."""
+        kernel: Kernel = Linear() if problem.gram is None else problem.gram.kernel
+        return partition(self.how, problem.X, problem.y, count, rng, kernel, self.strata)
