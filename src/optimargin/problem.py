@@ -309,12 +309,12 @@ def drive(points: Points, stop: Stop, solver: str = "") -> Solution:
     point again has no news but offers a chance to stop; one that ends by itself cannot
     improve any more, and may return the status that says why.
     """
-    began = time.perf_counter()
+    began, paused = time.perf_counter(), 0.0
     history: list[Round] = []
     best = last = next(points)
     bound = best.bound
     while True:
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - began - paused
         if last is not best and last.primal <= best.primal:
             best = last
         bound = max(bound, last.bound)
@@ -323,6 +323,7 @@ def drive(points: Points, stop: Stop, solver: str = "") -> Solution:
         if not history or last.rounds > history[-1].round:
             history.append(Round(last.rounds, best.primal, gap, seconds))
             asked = stop.callback is not None and stop.callback(history[-1], best)
+            paused = time.perf_counter() - began - seconds  # what others do is not our time
         if gap <= stop.tol:
             status = Status.CONVERGED
         elif asked:

@@ -25,6 +25,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from optimargin.classes import MANY, decisions, parts, winners
 from optimargin.estimators.progress import (
     CallbackSupportMixin,
+    Judge,
     has_callbacks,
     how_good,
     watching,
@@ -67,7 +68,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     # -- fit: pose, solve, adopt ---------------------------------------------------------
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, validation: Any = None) -> Self:
         """Train on the rows of X.
 
         Parameters
@@ -78,18 +79,24 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             Class labels.
         sample_weight : array-like of shape (n_samples,), optional
             A weight w_i >= 0 counts as w_i copies of the row.
+        validation : tuple (X, y), optional
+            Rows that are not trained on: ``history_`` then tells the accuracy on them after
+            each round, where one machine is trained (two classes, or "mcodm").
 
         Returns
         -------
         self
         """
         began = time.perf_counter()
+        judge = None if validation is None else Judge(self, validation)
         with unchanged_on_error(self):
             self._validate_params()
             whole, labels = self._pose(X, y, sample_weight)
             whole = self._placed(whole)
-            whole, machines = self._solve(whole, labels, began)
+            whole, machines = self._solve(whole, labels, began, judge)
             self._adopt(whole, machines)
+            if judge is not None and len(machines) == 1:
+                self.history_["accuracy"] = np.array(judge.seen)
             self._report(machines)
         return self
 
@@ -152,7 +159,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return X, y
 
     def _solve(
-        self, whole: Problem, labels: np.ndarray, began: float
+        self, whole: Problem, labels: np.ndarray, began: float, judge: Judge | None
     ) -> tuple[Problem, list[Machine]]:
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         count = len(parts(self.multi_class, whole.classes))
@@ -164,7 +171,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if seconds is not None:  # what is left of it, shared by the machines
             seconds = max(seconds - (time.perf_counter() - began), 0.0) * workers / count
         attributes = (lambda p: self._attributes(whole, [p])) if count == 1 else None
-        with watching(self, whole.X, labels, attributes) as watch:
+        with watching(self, whole.X, labels, attributes, judge) as watch:
             halt = Event()  # an interrupt reaches one thread only; the others look here
             stop = Stop(self.tol, self.max_iter, seconds, watch or (lambda *_: halt.is_set()))
             plan = Plan(self._solver(), self.multi_class, stop, seed, parting=self._parting())

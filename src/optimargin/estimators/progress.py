@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -32,25 +33,31 @@ def has_callbacks(estimator: Any) -> bool:
 
 @contextmanager
 def watching(
-    estimator: Any, X: Any, y: Any, attributes: Callable[[Point], dict[str, Any]] | None
+    estimator: Any,
+    X: Any,
+    y: Any,
+    attributes: Callable[[Point], dict[str, Any]] | None,
+    judge: Judge | None = None,
 ) -> Iterator[Watch | None]:
     """A function to call after each round, which says whether to stop.
 
     It drives scikit-learn's callbacks and, with ``verbose``, one live line.
     ``attributes`` turns a point into fitted attributes, for callbacks that ask for a
-    fitted estimator.
+    fitted estimator and for the ``judge``.
     """
     context = None
     if has_callbacks(estimator):
         context = estimator._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
-    if context is None and not estimator.verbose:
+    if context is None and not estimator.verbose and judge is None:
         yield None
         return
 
     def watch(round: Round, point: Point) -> bool:
         if estimator.verbose:
             live_line(estimator, round)
+        if judge is not None and attributes is not None:
+            judge(attributes(point))
         if context is None:
             return False
         task = context.subcontext(task_name="round")
@@ -73,6 +80,24 @@ def watching(
             print(file=sys.stdout)
     if context is not None:
         context.call_on_fit_task_end(estimator=estimator, X=X, y=y)
+
+
+class Judge:
+    """The accuracy on rows that were held out, after each round."""
+
+    def __init__(self, estimator: Any, validation: Any) -> None:
+        try:
+            self.X, self.y = validation
+        except (TypeError, ValueError):
+            raise ValueError("validation must be a pair (X, y) of rows and their labels.") from None
+        self.estimator = estimator
+        self.seen: list[float] = []
+
+    def __call__(self, attributes: dict[str, Any]) -> None:
+        """Note how good a classifier with these attributes is."""
+        fitted = copy(self.estimator)
+        vars(fitted).update(attributes)
+        self.seen.append(float(fitted.score(self.X, self.y)))
 
 
 def live_line(estimator: Any, round: Round) -> None:

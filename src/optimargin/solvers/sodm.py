@@ -32,7 +32,7 @@ from optimargin.engines.local import LocalShards, Part, State
 from optimargin.expansion import Expansion
 from optimargin.gram import make_gram, raised
 from optimargin.kernels import Kernel
-from optimargin.loss import Loss, is_unbounded, row_gap, scaled, value
+from optimargin.loss import Loss, is_smooth, is_unbounded, row_gap, scaled, value
 from optimargin.problem import (
     Point,
     Problem,
@@ -78,6 +78,7 @@ class SODM:
         """The machine of the last level, which may be an average of several."""
         gram, parting = problem.gram, self.parting
         assert gram is not None
+        began, paused, rounds = time.perf_counter(), 0.0, 0
         rng, merge = np.random.default_rng(self.seed), parting.rule
         count = parting.parts_of(problem)
         part = parting.numbers(problem, count, rng)
@@ -87,7 +88,6 @@ class SODM:
         shards = parting.engine.scatter(problem, part, state)
         level = Level(gram.kernel, gram.shift, _weight(problem), merge, 0, stop, self.seed)
         history: list[Round] = []
-        began, paused, rounds = time.perf_counter(), 0.0, 0
         while True:
             rounds += 1
             is_last = len(shards) == 1 or rounds == parting.levels
@@ -168,11 +168,13 @@ def _train(part: Part, level: Level) -> tuple[State, tuple[int, int]]:
     share = level.total / weight if level.merge != "same" and weight > 0.0 else 1.0
     gram = make_gram(level.kernel, problem.X, problem.bias, level.limit, problem.threads)
     local = replace(problem, loss=scaled(problem.loss, share), gram=raised(gram, level.shift))
-    solver = KernelNewton(level.seed) if is_faster(local) else DCD(level.seed)
+    smooth = is_smooth(problem.loss)
+    solver = KernelNewton(level.seed) if smooth and is_faster(local) else DCD(level.seed)
     found = drive(solver.points(local, _begin(local, state, level.merge)), level.stop)
     dual = found.coef * problem.y if found.dual is None else found.dual
     home = np.full(problem.n, state["home"].min())
-    own = found.coef * problem.y if is_unbounded(problem.loss) else dual
+    losses = local.losses  # a better machine than that of the dual variables, and feasible too
+    own = np.clip(found.coef * problem.y, losses.a_min, losses.a_max) if smooth else dual
     new = {"dual": dual, "mean": own / share, "home": home}
     new |= {"coef": found.coef, "margin": found.margin, "gap": np.full(problem.n, found.gap)}
     status = found.status
