@@ -29,6 +29,7 @@ NAMES = (
     "large",
     "classes",
     "landmark",
+    "sodm",
 )
 _RESULTS = Path(__file__).parent / "results"  # of the long ones, which continue where they stopped
 

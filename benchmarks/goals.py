@@ -86,7 +86,7 @@ def load(case: Case, options: Options) -> Rows:
     """Four fifths to learn from and the rest, or the parts of the set; float32 in [0, 1]."""
     if case.name == GENERATED:
         X, y = problems.curved(600)
-        return _split(X, (y > 0).astype(int))
+        return split(X, (y > 0).astype(int))
     read = [data.read(part, options.data) for part in case.parts]
     X, y = sp.vstack([X for X, _ in read], format="csr"), np.concatenate([y for _, y in read])
     if case.positive is not None:
@@ -96,10 +96,11 @@ def load(case: Case, options: Options) -> Rows:
         first = len(read[0][1])
         A, a = data.shuffled(X[:first], y[:first])
         return Rows(A, a, X[first:], y[first:])
-    return _split(X, y)
+    return split(X, y)
 
 
-def _split(X: np.ndarray, y: np.ndarray) -> Rows:
+def split(X: np.ndarray, y: np.ndarray) -> Rows:
+    """Four fifths to learn from, and a fifth to be judged by."""
     A, B, a, b = train_test_split(
         X.astype(np.float32, copy=False), y, test_size=0.2, stratify=y, random_state=0
     )

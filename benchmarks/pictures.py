@@ -45,6 +45,33 @@ def epochs(seconds: Mapping[str, Mapping[str, float]], path: Path) -> None:
     _dots(seconds, "seconds of one iteration", path)
 
 
+def excesses(above: Mapping[str, Mapping[str, float]], path: Path) -> None:
+    """How far starts (inner keys) are above the optimum, as `training_times`."""
+    _dots(above, "objective at the start of a merge, above the optimum and over it", path)
+
+
+def descents(
+    paths: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]], path: Path
+) -> None:
+    """Relative gap against seconds, both on log scales: a panel for each set."""
+    figure, axes = _sheet(1, len(paths), (1.0 + 3.4 * len(paths), 3.6), sharex=False)
+    for axis, (name, found) in zip(axes, paths.items(), strict=True):
+        for k, (method, (seconds, gap)) in enumerate(found.items()):
+            axis.plot(
+                seconds, gap, label=method, color=COLOURS[k], linestyle=DASHES[k],
+                marker=MARKERS[k], markersize=3.0, linewidth=1.3,
+            )  # fmt: skip
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_title(name, fontsize=10)
+        axis.set_xlabel("seconds")
+        axis.grid(color=_GRID, linewidth=0.7)
+    axes[0].set_ylabel("relative duality gap")
+    lines, names = axes[0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
+    _save(figure, path)
+
+
 def accuracies(scores: Mapping[str, Sequence[float]], classes: Sequence[int], path: Path) -> None:
     """Mean accuracy of each method with more and more classes.
 

@@ -18,6 +18,7 @@ LAYERS = [
     {"classes", "engines"},
     {"solvers"},
     {"io", "tables", "datasets", "plots"},
+    {"curves"},
     {"estimators"},
     {"machines", "console"},
     {"commands"},
@@ -27,7 +28,7 @@ LAYERS = [
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ONLY = {
     "sklearn": {"estimators", "datasets", "plots"},
-    "matplotlib": {"plots"},
+    "matplotlib": {"plots", "curves"},
     "typer": {"commands", "console", "cli"},
     "rich": {"commands", "console", "cli"},
     "pyarrow": {"tables", "datasets", "datafile", "rowparts"},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from optimargin import margins as margins
+    from optimargin.curves import TrainingCurveDisplay
     from optimargin.estimators import (
         LandmarkFeatures,
         LDMClassifier,
@@ -40,6 +41,7 @@ _HOME = {
     "MarginStatistics": "optimargin.margins",
     "ODMClassifier": "optimargin.estimators",
     "ODMClassifierCV": "optimargin.estimators",
+    "TrainingCurveDisplay": "optimargin.curves",
     "load": "optimargin.estimators.saved",
     "loo_bound": "optimargin.margins",
     "margin_statistics": "optimargin.margins",
@@ -59,6 +61,7 @@ __all__ = [
     "MarginStatistics",
     "ODMClassifier",
     "ODMClassifierCV",
+    "TrainingCurveDisplay",
     "load",
     "loo_bound",
     "margin_statistics",

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; the dashes keep
 # curves apart in print.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_DASHES = ("solid", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES = ("solid", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 _LABELS = {
     "none": "Margin",
     "mean": "Margin / mean margin",
@@ -229,15 +229,15 @@ class MarginDistributionDisplay:
         if kind not in {"cumulative", "histogram"}:
             raise ValueError(f"kind must be 'cumulative' or 'histogram', not {kind!r}.")
         statistics = self.statistics  # before a figure opens: it checks margins and weights
-        ax = _new_axes() if ax is None else ax
+        ax = new_axes() if ax is None else ax
         edges = np.empty(0) if kind == "cumulative" else _edges(self._pooled(), bins)
         self.zero_line_ = ax.axvline(0.0, color="0.4", linewidth=0.8, zorder=1)
         self.lines_ = []
         for number, (name, u) in enumerate(self.margins.items()):
-            style: dict[str, Any] = {"color": _COLOURS[number % len(_COLOURS)]}
+            style: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)]}
             style["label"] = _entry(name, statistics[name])
             if kind == "cumulative":
-                style["linestyle"] = _DASHES[number % len(_DASHES)]
+                style["linestyle"] = DASHES[number % len(DASHES)]
                 line = _draw_steps(ax, u, self.sample_weight, {**style, **kwargs})
             else:
                 line = _draw_bars(ax, u, self.sample_weight, edges, {**style, **kwargs})
@@ -251,12 +251,13 @@ class MarginDistributionDisplay:
         return np.concatenate([cumulative(u, self.sample_weight)[0] for u in self.margins.values()])
 
 
-def _new_axes() -> Axes:
+def new_axes() -> Axes:
+    """Where to draw, if nobody says."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
         raise ImportError(
-            "MarginDistributionDisplay needs matplotlib; install it with: pip install matplotlib"
+            "Pictures need matplotlib; install it with: pip install matplotlib"
         ) from error
     return pyplot.subplots()[1]
 
