@@ -42,7 +42,9 @@ def test_a_pipeline_and_its_gaps_by_rounds() -> None:
     model = make_pipeline(StandardScaler(), LinearODMClassifier()).fit(X, y)
     axes = pyplot.figure().subplots()
     display = TrainingCurveDisplay.from_estimators({"linear": model}, y="gap", x="round", ax=axes)
-    assert display.ax_ is axes and axes.get_yscale() == "log" and axes.get_xscale() == "linear"
+    assert display.ax_ is axes
+    assert axes.get_yscale() == "log"
+    assert axes.get_xscale() == "linear"
 
 
 def test_what_is_missing_is_named() -> None:

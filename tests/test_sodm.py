@@ -35,14 +35,16 @@ def test_one_part_is_the_exact_machine(exact):
     np.testing.assert_allclose(
         model.decision_function(UNSEEN), exact.decision_function(UNSEEN), atol=1e-5
     )
-    assert model.solver_ == "sodm" and model.status_ == "converged"
+    assert model.solver_ == "sodm"
+    assert model.status_ == "converged"
 
 
 @pytest.mark.parametrize("partition", RULES)
 @pytest.mark.parametrize("merge", ["auto", "rescaled", "blend", "concatenate", "same"])
 def test_all_merges_lead_to_the_machine_of_all_rows(partition, merge, exact):
     model = sodm(partition=partition, merge=merge, tol=1e-5).fit(X, y)
-    assert model.status_ == "converged" and model.dual_gap_ <= 1e-5
+    assert model.status_ == "converged"
+    assert model.dual_gap_ <= 1e-5
     assert model.objective_ == pytest.approx(exact.objective_, rel=1e-5)
     assert model.history_["round"][-1] == model.n_iter_ == 4  # 8, 4, 2 and 1 parts
 
@@ -56,7 +58,8 @@ def test_survivors_make_about_the_same_machine(partition, exact):
 
 def test_the_average_of_stratified_parts_is_close_already(exact):
     model = sodm(levels=1).fit(X, y)
-    assert model.status_ == "levels" and model.n_iter_ == 1
+    assert model.status_ == "levels"
+    assert model.n_iter_ == 1
     assert exact.objective_ < model.objective_ < 1.1 * exact.objective_
     assert model.score(UNSEEN, TRUTH) > exact.score(UNSEEN, TRUTH) - 0.01
     assert model.dual_gap_ >= 1.0 - exact.objective_ / model.objective_
@@ -145,11 +148,12 @@ def test_a_fit_can_go_on_from_the_last():
     model = sodm(levels=1, warm_start=True).fit(X, y)
     before = model.objective_
     model.set_params(levels=None).fit(X, y)
-    assert model.dual_gap_ <= 1e-3 and model.objective_ < before
+    assert model.dual_gap_ <= 1e-3
+    assert model.objective_ < before
 
 
 @pytest.mark.parametrize("loss", [hinge(4.0), squared_hinge(4.0)], ids=["hinge", "squared hinge"])
-@pytest.mark.parametrize("partition, survivors", [("random", True), ("kmeans", False)])
+@pytest.mark.parametrize(("partition", "survivors"), [("random", True), ("kmeans", False)])
 def test_losses_of_svms_make_their_cascades(loss, partition, survivors):
     signs = np.where(y == 1, 1, -1).astype(np.int8)
     gram = make_gram(RBF(2.0), X, 0.0, 1 << 30, keep=False)
@@ -162,7 +166,7 @@ def test_losses_of_svms_make_their_cascades(loss, partition, survivors):
 
 
 @pytest.mark.parametrize(
-    "wrong, said",
+    ("wrong", "said"),
     [
         ({"n_partitions": 0}, "n_partitions"),
         ({"fan_in": 1}, "fan_in"),

@@ -143,10 +143,14 @@ def train(
         str | None, _machine("More than two classes: mcodm, mcodm-paper, ovr or ovo.")
     ] = None,
     solver: Annotated[
-        str | None, _solver("auto, dcd, newton; landmark with a kernel, svrg if linear.")
+        str | None,
+        _solver("auto, dcd, newton; landmark, sodm with a kernel; svrg, csvrg, dsvrg if linear."),
     ] = None,
     n_landmarks: Annotated[
         int | None, _solver("Landmarks of a kernel machine on many rows; found by default.")
+    ] = None,
+    n_partitions: Annotated[
+        int | None, _solver("Parts of the rows, for sodm, csvrg and dsvrg.")
     ] = None,
     tol: Annotated[float | None, _solver("Relative duality gap to reach.")] = None,
     max_iter: Annotated[int | None, _solver("Most rounds.")] = None,
@@ -183,6 +187,7 @@ def train(
         "theta": theta,
         "multi_class": multi_class,
         "solver": solver,
+        "n_partitions": n_partitions,
         "fit_intercept": intercept,
         "class_weight": "balanced" if balanced else None,
         "tol": tol,
