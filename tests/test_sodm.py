@@ -144,6 +144,16 @@ def test_kernel_matrices_of_parts_keep_to_the_limit():
         sodm(kernel="precomputed").fit(X @ X.T, y)
 
 
+def test_what_it_takes_is_said_before():
+    rows = np.empty((100_000, 20), dtype=np.float32)
+    whole, some = sodm(n_partitions=64).explain(rows), sodm(n_partitions=64, levels=3).explain(rows)
+    assert whole["solver"] == some["solver"] == "sodm"
+    assert some["seconds"] < whole["seconds"]
+    assert some["bytes"] < whole["bytes"]
+    assert Parting(fan_in=4).levels_of(20_000) == [16, 4, 1]
+    assert Parting(5, fan_in=2, levels=3).levels_of(20_000) == [5, 3, 2]
+
+
 def test_a_fit_can_go_on_from_the_last():
     model = sodm(levels=1, warm_start=True).fit(X, y)
     before = model.objective_

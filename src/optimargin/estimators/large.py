@@ -26,7 +26,16 @@ from optimargin.problem import Problem, Start
 from optimargin.rowfiles import RowFiles
 from optimargin.sketch import footprint
 from optimargin.solvers.choose import KERNEL
-from optimargin.solvers.outlook import TYPICAL, USUAL, Outlook, Rates, exact, landmark, rates
+from optimargin.solvers.outlook import (
+    TYPICAL,
+    USUAL,
+    Outlook,
+    Rates,
+    exact,
+    in_parts,
+    landmark,
+    rates,
+)
 from optimargin.solvers.parting import Parting
 from optimargin.solvers.place import HOW, Wish, most_landmarks, place
 from optimargin.solvers.sodm import MERGES
@@ -78,7 +87,7 @@ class LargeKernelClassifier(KernelClassifier):
         Returns
         -------
         dict
-            ``"solver"`` ("exact" or "landmark"), ``"n_landmarks"`` (None if exact; a typical
+            ``"solver"`` ("exact", "sodm" or "landmark"), ``"n_landmarks"`` (None without; a typical
             number where it is yet to be found), ``"seconds"`` for one machine, ``"bytes"``
             beside X, ``"memory_limit"`` in bytes, and ``"other"``, the same for the solver
             that would not be taken.  Seconds are right within a factor of about three.
@@ -102,7 +111,11 @@ class LargeKernelClassifier(KernelClassifier):
         count = TYPICAL if self.n_landmarks == "auto" else int(self.n_landmarks)
         if not isinstance(self.landmarks, str):
             count = _num_samples(self.landmarks)
-        return exact(n, values, limit, rate), landmark(n, values, count, limit, rate)
+        over_landmarks = landmark(n, values, count, limit, rate)
+        if self.solver == "sodm":
+            counts = self._parting().levels_of(n)
+            return in_parts(n, values, counts, self._threads, limit, rate), over_landmarks
+        return exact(n, values, limit, rate), over_landmarks
 
     def _has_landmarks(self, X: Any) -> bool:
         """Whether the machine is sought over landmarks."""

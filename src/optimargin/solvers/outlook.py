@@ -1,4 +1,4 @@
-"""What training will take, before it starts: seconds and bytes, exact and over landmarks.
+"""What training will take, before it starts: seconds and bytes, exact, in parts, over landmarks.
 
 Work is counted (products, kernel values, bytes read; see the heads of the solvers) and divided by
 rates that this machine shows in a few milliseconds.  How many rounds a solver will need is not
@@ -83,6 +83,19 @@ def exact(n: int, d: float, limit: float, rate: Rates) -> Outlook:
     work = _ROUNDS * matrix * 2.0 / rate.bytes  # coordinate descent has one thread
     factor = 10.0 * n**3 / 3.0 / rate.products if n <= _FEW else 0.0
     return Outlook("exact", None, fill * times + work + factor, min(matrix, limit) + 100.0 * n)
+
+
+def in_parts(
+    n: int, d: float, counts: list[int], threads: int, limit: float, rate: Rates
+) -> Outlook:
+    """Of exact solvers on parts of the rows, so many of them at every level."""
+    seconds, most = 0.0, 0.0
+    for count in counts:
+        at_once = min(threads, count)
+        one = exact(-(-n // count), d, limit / at_once, rate)
+        seconds += count * one.seconds / at_once
+        most = max(most, at_once * one.bytes)
+    return Outlook("sodm", None, seconds, most + 100.0 * n)
 
 
 def landmark(n: int, d: float, S: int, limit: float, rate: Rates) -> Outlook:

@@ -13,7 +13,7 @@ from optimargin.partition import partition
 from optimargin.problem import Problem
 
 _ROWS = 2500  # of a part, at most, where nobody says how many parts there are to be
-_LINEAR_PARTS = 8  # the same for parts of a linear machine, which may be of any size
+_LINEAR = 8  # parts of a linear machine, which may be of any size
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,18 @@ class Parting:
         """How many parts: a power of the fan-in where they will be merged."""
         if self.count is not None:
             return min(self.count, problem.n)
-        if problem.gram is None:
-            return min(_LINEAR_PARTS, problem.n)
+        return self._usual(problem.n) if problem.gram is not None else min(_LINEAR, problem.n)
+
+    def levels_of(self, n: int) -> list[int]:
+        """How many parts every level of a kernel machine on n rows has."""
+        counts = [min(self.count or self._usual(n), n)]
+        while counts[-1] > 1 and len(counts) != self.levels:
+            counts.append(-(-counts[-1] // self.fan_in))
+        return counts
+
+    def _usual(self, n: int) -> int:
         count = 1
-        while problem.n > count * _ROWS:
+        while n > count * _ROWS:
             count *= self.fan_in
         return count
 
