@@ -96,6 +96,15 @@ def test_sparse_rows_give_the_same_machine():
     )
 
 
+def test_one_machine_for_several_classes_keeps_to_the_memory_limit():
+    rows, labels = load_digits(return_X_y=True)
+    model = landmark(gamma=1e-3, n_landmarks=200, memory_limit="30MB")
+    with pytest.raises(MemoryError, match="multi_class='ovr', which keeps to any limit"):
+        model.set_params(memory_limit="10MB").fit(rows, labels)
+    model.set_params(memory_limit="30MB").fit(rows, labels)
+    assert model.score(rows, labels) > 0.97
+
+
 @pytest.mark.parametrize("kind", ["mcodm", "ovr", "ovo"])
 def test_several_classes_over_the_same_landmarks(kind):
     A, b = load_digits(return_X_y=True)

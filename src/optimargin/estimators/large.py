@@ -170,7 +170,9 @@ class LargeKernelClassifier(KernelClassifier):
             return whole
         kernel, limit = self._kernel(), limit_in_bytes(self.memory_limit)
         count = None if self.n_landmarks == "auto" else int(self.n_landmarks)
-        wish = Wish(kernel, count, self._which(whole.X), precision(kernel, whole.X), limit)
+        joint = whole.classes > 2 and self.multi_class in ("mcodm", "mcodm-paper")
+        dtype = precision(kernel, whole.X)
+        wish = Wish(kernel, count, self._which(whole.X), dtype, limit, joint=joint)
         if self._continuing is not None and self._continuing[0].coef is not None:
             wish = replace(wish, how=self.support_vectors_, index=self.support_)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))

@@ -26,6 +26,7 @@ from optimargin.solvers.svrg import SVRG
 
 LINEAR = ("auto", "dcd", "newton", "svrg")
 KERNEL = ("auto", "dcd", "newton", "landmark", "sodm")
+PARTED = ("sodm",)  # those of the two that work on parts of the rows
 LDM_LINEAR = ("auto", "dcd", "svrg")
 LDM_KERNEL = ("auto", "dcd")
 MULTI = ("auto", "dcd", "mcodm-paper")

@@ -33,6 +33,7 @@ from optimargin.landmarks import (
     pivoted_cholesky,
 )
 from optimargin.loss import curvature, dual_of, slope, value
+from optimargin.memory import in_words
 from optimargin.partition import centres
 from optimargin.problem import Problem, Start, Stop, drive
 from optimargin.sketch import Sketch, footprint, make_sketch
@@ -60,7 +61,9 @@ class Wish:
     """What was asked for: how many landmarks (None is as many as pay), and how to choose them.
 
     ``how`` is a name, or the landmarks themselves, and then ``index`` may tell their row numbers.
-    Kernel values are of the type ``dtype``, and training may take ``limit`` bytes.
+    Kernel values are of the type ``dtype``, and training may take ``limit`` bytes.  A machine
+    that is ``joint`` for several classes is trained on features, which then take the place of the
+    values.
     """
 
     kernel: Kernel
@@ -69,6 +72,7 @@ class Wish:
     dtype: Any
     limit: float
     index: np.ndarray | None = None
+    joint: bool = False
 
     def at(self, problem: Problem, index: np.ndarray) -> Landmarks:
         """Landmarks at some of the rows."""
@@ -86,8 +90,23 @@ def place(problem: Problem, wish: Wish, seed: int) -> tuple[Problem, list[Start]
     ``problem`` has numbered classes, and neither a kernel matrix nor landmarks.
     """
     landmarks, models = landmarks_of(problem, wish, np.random.default_rng(seed))
-    sketch = make_sketch(landmarks, problem.X, wish.limit, problem.threads)
+    if wish.joint:
+        _check_features(problem, landmarks, wish)
+    limit = footprint(problem.n, len(landmarks), 0) if wish.joint else wish.limit
+    sketch = make_sketch(landmarks, problem.X, limit, problem.threads)
     return replace(problem, sketch=sketch), [Start(coef) for coef in models]
+
+
+def _check_features(problem: Problem, landmarks: Landmarks, wish: Wish) -> None:
+    """Whether a joint machine has room for its features and dual variables."""
+    n, S, size = problem.n, len(landmarks), np.dtype(wish.dtype).itemsize
+    need = footprint(n, S, float(size) * n * S + 8.0 * n * problem.classes)
+    if need > wish.limit:
+        raise MemoryError(
+            f"memory_limit is {in_words(wish.limit)}, but one machine for {problem.classes} classes"
+            f" over {S} landmarks needs {in_words(need)} for {n} rows; choose fewer with"
+            " n_landmarks, or multi_class='ovr', which keeps to any limit."
+        )
 
 
 def landmarks_of(
