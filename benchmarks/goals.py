@@ -65,7 +65,7 @@ CASES = (
         _both("cod-rna"),
         (300,),
         (Goal(5.0, 0.967), Goal(20.0, 0.965)),
-        alone=(500, 1000, 2000),
+        alone=(1000, 2000),
     ),
     Case("skin_nonskin", ("skin_nonskin",), (300,), (Goal(2.0, 0.999),)),
     Case(

@@ -3,7 +3,7 @@
 Protocol    one split of four fifths and a fifth (mnist has its own), float32 features in [0, 1]
 Settings    of each method and number of features from one grid of widths and costs (`plans`):
             all of them on 6,000 rows, where there are more rows the best eight on 30,000, and
-            where there are many more the best three of these on all training rows;
+            where there are many more the best of every width among these on all training rows;
             more than 4,000 features take the setting of the next number below
 Time        of one fit on all training rows at that setting, on all cores, in a process of its
             own that is stopped after three times ``--limit`` seconds; and of the search, each step
@@ -14,6 +14,7 @@ Growth      see `growth`
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,16 +33,20 @@ from benchmarks.trial import UNFINISHED, Rows, attempt
 
 
 class Rung(NamedTuple):
-    """A step of the search: how many rows, how many of three folds, how many settings go on."""
+    """A step of the search: how many rows, how many of three folds, how many settings go on.
+
+    ``left`` of them in all, or of every width of the kernel.
+    """
 
     rows: int
     folds: int
     left: int
+    is_each_width: bool = False
 
 
 ONCE = (Rung(6_000, 3, 1),)
 TWICE = (Rung(6_000, 1, 8), Rung(30_000, 1, 1))  # more rows want narrower kernels
-THRICE = (*TWICE[:1], Rung(30_000, 1, 3), Rung(10**9, 1, 1))
+THRICE = (*TWICE[:1], Rung(30_000, 1, 1, is_each_width=True), Rung(10**9, 1, 1))
 _ENOUGH = 4000  # features at which a setting is chosen, at most
 _SHARE = 0.125  # of the time limit, for pipelines that take long whatever the setting
 _LONGER = 3.0  # times the limit, for the fit at the chosen setting
@@ -147,8 +152,19 @@ def search(settings: Sequence[Setting], rows: Rows, limit: float) -> tuple[Setti
             if time.perf_counter() - began > limit:
                 break
         tried = max(tried, len(hits))
-        left = sorted(hits, key=lambda k: (-hits[k], k))[: rung.left]
+        left = _best(hits, settings, rung)
     return settings[left[0]], tried
+
+
+def _best(hits: dict[int, float], settings: Sequence[Setting], rung: Rung) -> list[int]:
+    """The settings that go on, best first."""
+    left, widths = [], Counter[str]()
+    for k in sorted(hits, key=lambda k: (-hits[k], k)):
+        width = settings[k].words.partition(",")[0] if rung.is_each_width else ""
+        widths[width] += 1
+        if widths[width] <= rung.left:
+            left.append(k)
+    return left
 
 
 def _methods(found: dict[Case, list[Record]], options: Options) -> Table:

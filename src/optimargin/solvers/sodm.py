@@ -30,7 +30,7 @@ import numpy as np
 from optimargin.blend import best_blend
 from optimargin.engines.local import LocalShards, Part, State
 from optimargin.expansion import Expansion
-from optimargin.gram import make_gram, raised
+from optimargin.gram import Gram, make_gram, raised
 from optimargin.kernels import Kernel
 from optimargin.loss import Loss, is_smooth, is_unbounded, row_gap, scaled, value
 from optimargin.problem import (
@@ -84,7 +84,8 @@ class SODM:
         part = parting.numbers(problem, count, rng)
         sample = np.sort(rng.permutation(problem.n)[:_SAMPLE])
         dual = np.zeros(problem.n) if start.dual is None else start.dual
-        state = {"dual": dual * (1 if merge == "same" else count), "home": part}
+        dual = dual * (1 if merge == "same" else count)
+        state = {"dual": dual, "own": dual, "home": part}
         shards = parting.engine.scatter(problem, part, state)
         level = Level(gram.kernel, gram.shift, _weight(problem), merge, 0, stop, self.seed)
         history: list[Round] = []
@@ -142,11 +143,11 @@ class SODM:
         parting = self.parting
         if parting.how != "kmeans":
             return shards.merge(parting.fan_in, "dual" if parting.survivors else None)
-        dual, home = shards.gather("dual"), shards.gather("home")
+        state = {name: shards.gather(name) for name in ("dual", "own", "home")}
         part = parting.numbers(problem, -(-len(shards) // parting.fan_in), rng)
         if parting.survivors:
-            part = np.where(dual != 0.0, part, -1)
-        return parting.engine.scatter(problem, part, {"dual": dual, "home": home})
+            part = np.where(state["dual"] != 0.0, part, -1)
+        return parting.engine.scatter(problem, part, state)
 
 
 def _is_settled(history: list[Round], tol: float) -> bool:
@@ -175,28 +176,37 @@ def _train(part: Part, level: Level) -> tuple[State, tuple[int, int]]:
     home = np.full(problem.n, state["home"].min())
     losses = local.losses  # a better machine than that of the dual variables, and feasible too
     own = np.clip(found.coef * problem.y, losses.a_min, losses.a_max) if smooth else dual
-    new = {"dual": dual, "mean": own / share, "home": home}
+    new = {"dual": dual, "own": own, "mean": own / share, "home": home}
     new |= {"coef": found.coef, "margin": found.margin, "gap": np.full(problem.n, found.gap)}
     status = found.status
     return new, (int(status is Status.MAX_ITER), int(status is Status.INDEFINITE))
 
 
 def _begin(local: Problem, state: State, merge: str) -> Start:
-    """Where the pieces of a part stand together."""
-    a, gram = state["dual"], local.gram
+    """Where the pieces of a part stand together: dual variables, and a better machine beside."""
+    dual, own, gram = state["dual"], state["own"], local.gram
     assert gram is not None
+    if not dual.any():
+        return Start()
     homes, home = np.unique(state["home"], return_inverse=True)
-    if len(homes) == 1 or merge in ("concatenate", "same") or not a.any():
-        return Start(dual=a)
-    weight = np.ones(local.n) if local.weight is None else local.weight
-    a = a * (np.bincount(home, weight) / weight.sum())[home]
-    if merge == "rescaled" or not is_unbounded(local.loss):
-        return Start(dual=a)
-    A = np.where(home == np.arange(len(homes))[:, None], a, 0.0)
-    U = np.stack([local.y * gram.apply(piece * local.y) for piece in A])
-    worth = _WORTH * abs(float(a @ U.sum(axis=0)))
-    c, _ = best_blend(local.loss, local.weight, True, A @ U.T, A, worth)
-    return Start(dual=c @ A)
+    if len(homes) > 1 and merge in ("rescaled", "blend"):
+        weight = np.ones(local.n) if local.weight is None else local.weight
+        share = (np.bincount(home, weight) / weight.sum())[home]
+        dual, own = dual * share, own * share
+        if merge == "blend" and is_unbounded(local.loss):
+            pieces = home == np.arange(len(homes))[:, None]
+            dual = _blended(local, gram, np.where(pieces, dual, 0.0), is_dual=True)
+            own = _blended(local, gram, np.where(pieces, own, 0.0), is_dual=False)
+    return Start(own * local.y, dual)
+
+
+def _blended(local: Problem, gram: Gram, A: np.ndarray, is_dual: bool) -> np.ndarray:
+    """The best combination of machines, in the dual objective or in the primal one."""
+    U = np.stack([local.y * gram.apply(a * local.y) for a in A])
+    G = A @ U.T
+    worth = _WORTH * abs(float(G.sum()))
+    c, _ = best_blend(local.loss, local.weight, is_dual, G, A if is_dual else U, worth)
+    return c @ A
 
 
 def _look(problem: Problem, shards: LocalShards, sample: np.ndarray, level: Level) -> Point:
