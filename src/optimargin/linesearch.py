@@ -15,7 +15,7 @@ _FLAT = 0.1  # share of the first slope that ends the search
 
 
 @partial(compiled, contiguous=True)
-def _along(loss, weight, u, du, t):
+def along(loss, weight, u, du, t):
     """First and second derivative in t of sum_i s_i loss(u_i + t du_i)."""
     first = second = 0.0
     for i in range(len(u)):
@@ -38,11 +38,11 @@ def best_step(
     ``slope0`` is w.p and ``norm2`` is |p|^2.  The derivative is increasing and piecewise
     linear, so Newton's method inside a shrinking bracket ends after a few pieces.
     """
-    first, second = _along(loss, weight, u, du, 0.0)
+    first, second = along(loss, weight, u, du, 0.0)
     start = abs(slope0 + first)
     low, high, t = 0.0, np.inf, 1.0
     for _ in range(60):
-        first, second = _along(loss, weight, u, du, t)
+        first, second = along(loss, weight, u, du, t)
         rise = slope0 + t * norm2 + first
         if abs(rise) <= 1e-6 * start:
             break

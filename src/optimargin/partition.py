@@ -44,12 +44,19 @@ def partition(
         return deal(np.zeros(n, dtype=np.intp), count, rng)
     if kind == "kmeans":
         return clusters(X, count, rng)
+    return deal(cells(kind, X, y, rng, kernel, n_strata), count, rng)
+
+
+def cells(
+    kind: str, X: Any, y: np.ndarray, rng: np.random.Generator, kernel: Kernel, n_strata: int
+) -> np.ndarray:
+    """The number of every row's class and stratum together."""
     if kind == "kmeans-strata":
         stratum = clusters(X, n_strata, rng)
     else:
         stratum = strata(X, kernel, n_strata, rng)
     positive = np.unique(y, return_inverse=True)[1]
-    return deal(positive * (int(stratum.max()) + 1) + stratum, count, rng)
+    return positive * (int(stratum.max()) + 1) + stratum
 
 
 def deal(cell: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

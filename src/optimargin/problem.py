@@ -267,7 +267,8 @@ class Stop(NamedTuple):
 class Solution:
     """A model with its certificate.
 
-    ``gap`` is relative: (primal - bound) / max(|primal|, |bound|).
+    ``gap`` is relative: (primal - bound) / max(|primal|, |bound|).  ``traffic`` counts the rounds
+    of calls to parts of the rows and the bytes they took, where there were any.
     """
 
     coef: np.ndarray
@@ -279,6 +280,7 @@ class Solution:
     rounds: int
     solver: str = ""
     history: list[Round] = field(default_factory=list)
+    traffic: tuple[int, int] | None = None
 
     @property
     def gap(self) -> float:

@@ -3,6 +3,7 @@
 scatter   rows go to their parts, once; what belongs to rows (`State`) stays with them
 sum       adds up what a task says of every part
 step      the same, and what the task makes of a part's state takes its place
+turn      what a task says of one part, while the others wait (Spark: a job on one partition)
 merge     neighbours become one part; of their rows, all go on or only some
 gather    the state of all rows, in the order of the problem
 
@@ -41,8 +42,13 @@ class Traffic:
     rounds: int = 0
     bytes: int = 0
 
+    @property
+    def seen(self) -> tuple[int, int]:
+        """Both numbers as they are now."""
+        return self.rounds, self.bytes
+
     def add(self, shared: Sequence[Any], said: Sequence[Any]) -> None:
-        """Count a call of all parts."""
+        """Count a call of as many parts as have said something."""
         self.rounds += 1
         self.bytes += len(said) * _bytes(shared) + sum(_bytes(value) for value in said)
 
@@ -72,10 +78,17 @@ class LocalShards:
         parts = [p._replace(state=state) for p, (state, _) in zip(self.parts, found, strict=True)]
         return replace(self, parts=parts), _added([value for _, value in found])
 
+    def turn(self, k: int, task: Callable[..., Any], *shared: Any) -> Any:
+        """What the task says of part k alone."""
+        said = task(self.parts[k], *shared)
+        self.traffic.add(shared, [said])
+        return said
+
     def merge(self, fan_in: int, only: str | None = None) -> LocalShards:
         """Every ``fan_in`` neighbours as one part.
 
-        If ``only`` names a state, rows where that is 0 are left behind.
+        If ``only`` names a state, rows where that is 0 are left behind, and so is a part that
+        has no others.
         """
         groups = [range(k, min(k + fan_in, len(self))) for k in range(0, len(self), fan_in)]
         rows, states = [], []
@@ -88,8 +101,9 @@ class LocalShards:
             if only is not None:
                 goes = np.flatnonzero(state[only])
                 index, state = index[goes], {name: v[goes] for name, v in state.items()}
-            rows.append(index)
-            states.append(state)
+            if len(index):
+                rows.append(index)
+                states.append(state)
         return _shards(self.whole, rows, states, self.traffic)
 
     def gather(self, name: str) -> np.ndarray:
@@ -105,17 +119,21 @@ class LocalEngine:
     """Threads of this computer."""
 
     def scatter(
-        self, problem: Problem, part: np.ndarray, state: State | None = None
+        self,
+        problem: Problem,
+        part: np.ndarray,
+        state: State | None = None,
+        traffic: Traffic | None = None,
     ) -> LocalShards:
         """The problem in parts, of which ``part`` has the number for every row.
 
-        Rows whose number is negative go nowhere.
+        Rows whose number is negative go nowhere.  ``traffic`` is what to count on from.
         """
         order = np.argsort(part, kind="stable")
         ends = np.searchsorted(part[order], np.arange(int(part.max()) + 2))
         rows = [order[a:b] for a, b in pairwise(ends) if b > a]
         states = [{name: v[index] for name, v in (state or {}).items()} for index in rows]
-        return _shards(problem, rows, states, Traffic())
+        return _shards(problem, rows, states, Traffic() if traffic is None else traffic)
 
 
 def _shards(

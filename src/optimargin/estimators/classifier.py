@@ -203,6 +203,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.status_ = worst.status.value
         self.solver_ = worst.solver
         self.history_ = _history(solutions)
+        self.__dict__.pop("traffic_", None)
+        calls = [s.traffic for s in solutions if s.traffic is not None]
+        if calls:
+            rounds, sent = (sum(column) for column in zip(*calls, strict=True))
+            self.traffic_ = {"rounds": rounds, "bytes": sent}
         if self.warm_start:
             self._kept = [Start(s.coef, s.dual) for s in solutions]
         else:

@@ -83,7 +83,7 @@ class ODMClassifier(LargeKernelClassifier):
     survivors : bool, default=False
         Whether rows whose dual variable is 0 are left behind in a merge.
     engine : object, optional
-        What holds the parts; None means threads of this computer.
+        What holds the parts of "sodm"; None means threads of this computer.
     multi_class : {"mcodm", "mcodm-paper", "ovr", "ovo"}, default="mcodm"
         What more than two classes become.
 
@@ -158,6 +158,9 @@ class ODMClassifier(LargeKernelClassifier):
     status_ : str
         "converged", "max_iter", "time_limit", "callback", "precision" or "indefinite".
     solver_ : str
+    traffic_ : dict
+        With "sodm": ``"rounds"`` of calls to the parts, and the ``"bytes"`` that went there and
+        back, of all machines; rows that move are not counted.
     history_ : dict of ndarrays
         Columns machine, round, objective, gap and time.
 

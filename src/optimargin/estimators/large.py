@@ -15,7 +15,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
 
 from optimargin.classes import parts
-from optimargin.engines.local import LocalEngine
 from optimargin.estimators.classifier import Scores
 from optimargin.estimators.kernelized import KernelClassifier, number_of_gamma
 from optimargin.expansion import sums
@@ -162,7 +161,7 @@ class LargeKernelClassifier(KernelClassifier):
             self.levels,
             self.merge,
             self.survivors,
-            self.engine or LocalEngine(),
+            self.engine,
         )
 
     def _placed(self, whole: Problem) -> Problem:

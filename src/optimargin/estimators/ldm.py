@@ -14,8 +14,9 @@ from optimargin.estimators.kernelized import KernelClassifier
 from optimargin.estimators.linear import LinearODMClassifier
 from optimargin.loss import Loss, hinge
 from optimargin.solvers.choose import LDM_KERNEL, LDM_LINEAR
+from optimargin.solvers.parting import Parting
 
-_ODM_ONLY = ("lam", "mu", "theta")
+_ODM_ONLY = ("lam", "mu", "theta", "n_partitions", "partition", "n_strata", "engine")
 
 
 def _constraints(kind: type[MarginClassifier], solvers: tuple[str, ...]) -> dict[str, list[Any]]:
@@ -41,6 +42,9 @@ class _MomentsMixin(MarginClassifier):
     def _loss(self, total: float) -> Loss:
         self.C_ = total if self.C == "scale" else float(self.C)
         return hinge(self.C_ / total)
+
+    def _parting(self) -> Parting:
+        return Parting()
 
     def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
         moments = {"lam1": float(self.lam1), "lam2": float(self.lam2)}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from optimargin.estimators.classifier import MarginClassifier, Scores
 from optimargin.memory import limit_in_bytes
+from optimargin.partition import PARTITIONS
 from optimargin.problem import Problem, Start
 from optimargin.solvers.choose import LINEAR
+from optimargin.solvers.parting import Parting
 
 
 class LinearODMClassifier(MarginClassifier):
@@ -38,9 +41,31 @@ class LinearODMClassifier(MarginClassifier):
         Half-width of the band around 1 in which a margin costs nothing; in [0, 1).  Wider
         than in `ODMClassifier`, because a plane that separates one class from the rest
         cannot keep all margins close to 1.
-    solver : {"auto", "dcd", "newton", "svrg"}, default="auto"
+    solver : {"auto", "dcd", "newton", "svrg", "csvrg", "dsvrg"}, default="auto"
         Dual coordinate descent, Newton, or variance-reduced stochastic gradients;
-        ``solver_`` tells what "auto" chose.
+        ``solver_`` tells what "auto" chose.  Two solvers work on parts of the rows:
+
+        - "dsvrg": all parts find the gradient, then one after the other takes steps.
+        - "csvrg": a coreset of weighted rows guides the steps, and all rows are read now
+          and then to see where they led.
+
+        "newton" does too where there is an ``engine``, and is then what "auto" means.
+    n_partitions : int, optional
+        Parts; None means 8.
+    partition : {"stratified", "random", "kmeans", "kmeans-strata", "blocks"}, default="stratified"
+        Which rows make a part.
+
+        - "stratified": equal shares of every class and stratum, a stratum being the rows that
+          are nearest to one of ``n_strata`` landmarks.
+        - "random": any rows.
+        - "kmeans": clusters.
+        - "kmeans-strata": equal shares of clusters.
+        - "blocks": rows that follow each other, which are not copied.
+    n_strata : int, default=32
+        How many strata.
+    engine : object, optional
+        What holds the parts, such as ``optimargin.engines.local.LocalEngine()``; None means
+        threads of this computer for "csvrg" and "dsvrg", and no parts for the others.
     multi_class : {"mcodm", "mcodm-paper", "ovr", "ovo"}, default="mcodm"
         What more than two classes become.
 
@@ -92,6 +117,9 @@ class LinearODMClassifier(MarginClassifier):
     status_ : str
         "converged", "max_iter", "time_limit", "callback" or "precision".
     solver_ : str
+    traffic_ : dict
+        Where rows were in parts: ``"rounds"`` of calls to the parts, and the ``"bytes"`` that
+        went there and back, of all machines.
     history_ : dict of ndarrays
         Columns machine, round, objective, gap and time.
 
@@ -110,6 +138,10 @@ class LinearODMClassifier(MarginClassifier):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MarginClassifier._parameter_constraints,
         "solver": [StrOptions(set(LINEAR))],
+        "n_partitions": [Interval(Integral, 1, None, closed="left"), None],
+        "partition": [StrOptions(set(PARTITIONS))],
+        "n_strata": [Interval(Integral, 1, None, closed="left")],
+        "engine": [HasMethods("scatter"), None],
     }
 
     def __init__(
@@ -119,6 +151,10 @@ class LinearODMClassifier(MarginClassifier):
         mu: float = 0.5,
         theta: float = 0.6,
         solver: str = "auto",
+        n_partitions: int | None = None,
+        partition: str = "stratified",
+        n_strata: int = 32,
+        engine: Any = None,
         multi_class: str = "mcodm",
         fit_intercept: bool = True,
         class_weight: Any = None,
@@ -135,6 +171,10 @@ class LinearODMClassifier(MarginClassifier):
         self.mu = mu
         self.theta = theta
         self.solver = solver
+        self.n_partitions = n_partitions
+        self.partition = partition
+        self.n_strata = n_strata
+        self.engine = engine
         self.multi_class = multi_class
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
@@ -149,6 +189,9 @@ class LinearODMClassifier(MarginClassifier):
 
     def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
         return {"bias": float(self.fit_intercept), "limit": limit_in_bytes(self.memory_limit)}
+
+    def _parting(self) -> Parting:
+        return Parting(self.n_partitions, self.partition, self.n_strata, engine=self.engine)
 
     def _attributes(self, whole: Problem, points: Any) -> dict[str, Any]:
         W, bias = np.vstack([p.coef for p in points]), whole.bias

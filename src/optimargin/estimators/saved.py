@@ -137,6 +137,7 @@ def _describe(estimator: Any, prefix: str, arrays: Arrays) -> Header:
     params = {
         key: _encode(value, f"The argument {key}", f"{prefix}params.{key}", arrays)
         for key, value in estimator.get_params(deep=False).items()
+        if key != "engine"  # where it was trained, no part of the model
     }
     state = {
         key: _encode(value, f"The attribute {key}", f"{prefix}{key}", arrays)

@@ -28,9 +28,7 @@ from optimargin.problem import Status
 from optimargin.solvers.choose import PARTED
 
 LAMS = (1.0, 16.0, 256.0, 4096.0, 65536.0)
-_CHOSEN = ("lam", "mu", "theta", "gamma", "time_limit", "warm_start")  # not for the user to set
-# of solvers that work on parts of the rows, which a search does not use
-_PARTS = (
+_PARTS = (  # machines of a search are trained in one place
     "n_partitions",
     "fan_in",
     "partition",
@@ -39,6 +37,15 @@ _PARTS = (
     "merge",
     "survivors",
     "engine",
+)
+_CHOSEN = (  # not for the user to set
+    "lam",
+    "mu",
+    "theta",
+    "gamma",
+    "time_limit",
+    "warm_start",
+    *_PARTS,
 )
 _GRIDS = ("lams", "mus", "thetas")
 _OWN = ("best_params_", "best_score_", "best_index_", "cv_results_", "n_splits_")
@@ -96,7 +103,7 @@ class Tuned(MarginClassifier):
 
     def _template(self) -> MarginClassifier:
         """The plain classifier, with all that is not searched."""
-        theirs = set(self._plain._get_param_names()) - {*_CHOSEN, *_PARTS, "verbose"}
+        theirs = set(self._plain._get_param_names()) - {*_CHOSEN, "verbose"}
         plain = self._plain(**{name: getattr(self, name) for name in theirs})
         if not isinstance(self.random_state, Integral):  # the same for all settings
             drawn = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -226,7 +233,6 @@ def _weighing(scorer: Callable[..., float], scoring: Any) -> Scorer:
 
 def kept(kind: type[MarginClassifier]) -> dict[str, list[Any]]:
     """The constraints of a plain classifier on what is not searched."""
-    left_out = (*_CHOSEN, *_PARTS)
-    rules = {n: r for n, r in kind._parameter_constraints.items() if n not in left_out}
+    rules = {n: r for n, r in kind._parameter_constraints.items() if n not in _CHOSEN}
     (solvers,) = rules["solver"]
     return {**rules, "solver": [StrOptions(solvers.options - set(PARTED))]}

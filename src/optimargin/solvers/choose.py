@@ -12,7 +12,9 @@ import scipy.sparse as sp
 from optimargin.loss import is_smooth
 from optimargin.problem import Points, Problem, Solution, Start, Status, Stop, drive
 from optimargin.sketch import Sketch
+from optimargin.solvers.csvrg import CSVRG
 from optimargin.solvers.dcd import DCD
+from optimargin.solvers.dsvrg import DSVRG
 from optimargin.solvers.kernel_newton import KernelNewton, is_exact, is_faster
 from optimargin.solvers.landmark import LandmarkNewton
 from optimargin.solvers.ldm import LDM
@@ -20,13 +22,14 @@ from optimargin.solvers.ldm_svrg import LDMSVRG
 from optimargin.solvers.mcodm import McODM
 from optimargin.solvers.nearby import Nearby
 from optimargin.solvers.newton import Newton, is_direct
+from optimargin.solvers.parted_newton import PartedNewton
 from optimargin.solvers.parting import Parting
 from optimargin.solvers.sodm import SODM
 from optimargin.solvers.svrg import SVRG
 
-LINEAR = ("auto", "dcd", "newton", "svrg")
+LINEAR = ("auto", "dcd", "newton", "svrg", "csvrg", "dsvrg")
 KERNEL = ("auto", "dcd", "newton", "landmark", "sodm")
-PARTED = ("sodm",)  # those of the two that work on parts of the rows
+PARTED = ("sodm", "csvrg", "dsvrg")  # those of the two that work on parts of the rows
 LDM_LINEAR = ("auto", "dcd", "svrg")
 LDM_KERNEL = ("auto", "dcd")
 MULTI = ("auto", "dcd", "mcodm-paper")
@@ -54,7 +57,7 @@ _ON_KERNELS: dict[str, Callable[[int], Solver]] = {
 }
 _ON_FEATURES: dict[str, Callable[[int], Solver]] = {"dcd": DCD, "newton": Newton, "svrg": SVRG}
 
-_PARTED: dict[str, Callable[[int, Parting], Any]] = {"sodm": SODM}
+_PARTED: dict[str, Callable[[int, Parting], Any]] = {"sodm": SODM, "csvrg": CSVRG, "dsvrg": DSVRG}
 _NO_PARTS = Parting()
 
 
@@ -69,6 +72,8 @@ def solve(
     """The answer to a problem by the solver of that name."""
     if problem.sketch is not None:
         return _over_landmarks(name, problem, start, stop, seed)
+    if problem.gram is None and parting.engine is not None:
+        return _over_engine(name, problem, start, stop, seed, parting=parting)
     if problem.classes > 2:
         if name not in MULTI:
             raise ValueError(
@@ -86,6 +91,24 @@ def solve(
     goal = min(stop.tol, EXACT) if exact else stop.tol
     found = drive(solver.points(problem, start), stop._replace(tol=goal), solver.name)
     return judged_by(stop.tol, found)
+
+
+def _over_engine(
+    name: str, problem: Problem, start: Start, stop: Stop, seed: int, *, parting: Parting
+) -> Solution:
+    """The answer of a linear machine whose rows are with an engine."""
+    if problem.classes > 2:
+        raise ValueError(
+            "engine is for machines of two classes; with more, set multi_class='ovr' or 'ovo',"
+            " or leave engine=None."
+        )
+    solvers = {**_PARTED, "newton": PartedNewton, "auto": PartedNewton}
+    if name not in solvers:
+        raise ValueError(
+            f"solver={name!r} needs all rows in one place; with an engine choose 'auto', 'newton',"
+            " 'csvrg' or 'dsvrg'."
+        )
+    return solvers[name](seed, parting).solve(problem, start, stop)
 
 
 def _over_landmarks(name: str, problem: Problem, start: Start, stop: Stop, seed: int) -> Solution:

@@ -12,8 +12,9 @@ Cost      a step reads the data twice when the system is factored, and once more
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -56,7 +57,8 @@ class Newton:
             if direct:
                 p = -_factored(problem, here.curvature, g)
             else:
-                p = -_conjugate_gradients(problem, here.curvature, g, forcing)
+                curve = partial(curved, problem, here.curvature)
+                p = -conjugate_gradients(curve, g, forcing)
             du = margins(problem, p)
             t = best_step(problem.loss, problem.weight, here.margin, du, float(w @ p), float(p @ p))
             du *= t
@@ -76,8 +78,8 @@ class Newton:
         """Where to start, and the rounds it took: the first steps are cheaper by other means."""
         if start.coef is not None:
             return start.coef.astype(np.float64), 0
-        if problem.n > max(_PILOT, _PILOT_SHARE * 64 * problem.d):
-            return self._pilot(problem), 0
+        if has_pilot(problem):
+            return self.pilot(problem), 0
         if not sp.issparse(problem.X) or (direct and problem.stiffness > _STIFF):
             return np.zeros(problem.d + 1), 0
         warm = _WARM_DIRECT if direct else _WARM
@@ -88,10 +90,10 @@ class Newton:
         assert best is not None
         return best.coef, warm + 1
 
-    def _pilot(self, problem: Problem) -> np.ndarray:
+    def pilot(self, problem: Problem) -> np.ndarray:
         """About the answer on a random share of the rows, as a place to start from."""
         chosen = np.random.default_rng(self.seed).permutation(problem.n)
-        chosen = np.sort(chosen[: int(problem.n / _PILOT_SHARE)])
+        chosen = np.sort(chosen[: max(int(problem.n / _PILOT_SHARE), 1)])
         part = replace(
             problem,
             X=problem.X[chosen],
@@ -116,8 +118,8 @@ def _outer(rows, h, first, last, H):
             add_outer(rows, i, h[i], H)
 
 
-def _hessian(problem: Problem, h: np.ndarray) -> np.ndarray:
-    """I + X' diag(h) X, lower triangle, the constant feature last."""
+def hessian(problem: Problem, h: np.ndarray) -> np.ndarray:
+    """X' diag(h) X, lower triangle, the constant feature last."""
     X, d = problem.X, problem.d
 
     def of_range(part: slice) -> np.ndarray:
@@ -137,8 +139,12 @@ def _hessian(problem: Problem, h: np.ndarray) -> np.ndarray:
     H = found[0]
     for other in found[1:]:
         H += other
-    H[np.diag_indices(d + 1)] += 1.0
     return H
+
+
+def has_pilot(problem: Problem) -> bool:
+    """Whether a few of the rows are enough to begin with."""
+    return problem.n > max(_PILOT, _PILOT_SHARE * 64 * problem.d)
 
 
 def is_direct(problem: Problem) -> bool:
@@ -147,17 +153,24 @@ def is_direct(problem: Problem) -> bool:
 
 
 def _factored(problem: Problem, h: np.ndarray, g: np.ndarray) -> np.ndarray:
-    return solve(cholesky(_hessian(problem, h)), g)
+    return solved(hessian(problem, h), g)
 
 
-def _conjugate_gradients(
-    problem: Problem, h: np.ndarray, g: np.ndarray, forcing: float
+def solved(H: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """(I + H)^-1 g; overwrites H, of which the lower triangle is read."""
+    H[np.diag_indices(len(H))] += 1.0
+    return solve(cholesky(H), g)
+
+
+def conjugate_gradients(
+    curve: Callable[[np.ndarray], np.ndarray], g: np.ndarray, forcing: float
 ) -> np.ndarray:
+    """(I + H)^-1 g up to a residual of ``forcing`` |g|, where ``curve`` applies H."""
     x, r = np.zeros_like(g), g.copy()
     p, size = r.copy(), float(r @ r)
     goal = forcing**2 * size
     for _ in range(200):
-        Hp = p + curved(problem, h, p)
+        Hp = p + curve(p)
         step = size / float(p @ Hp)
         x += step * p
         r -= step * Hp

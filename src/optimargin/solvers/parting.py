@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from optimargin.engines.local import LocalEngine
+from optimargin.engines.local import LocalEngine, LocalShards, State, Traffic
 from optimargin.kernels import Kernel, Linear
 from optimargin.partition import partition
 from optimargin.problem import Problem
@@ -20,6 +20,7 @@ _LINEAR = 8  # parts of a linear machine, which may be of any size
 class Parting:
     """How many parts (None is as many as seem right), made by which rule, and who holds them.
 
+    ``engine=None`` is for solvers that need parts the same as threads of this computer.
     ``fan_in``, ``levels``, ``merge`` and ``survivors`` are of merges: see `solvers.sodm`.
     """
 
@@ -30,7 +31,7 @@ class Parting:
     levels: int | None = None
     merge: str = "auto"
     survivors: bool = False
-    engine: Any = field(default_factory=LocalEngine)
+    engine: Any = None
 
     @property
     def rule(self) -> str:
@@ -62,3 +63,19 @@ class Parting:
         """The number of every row's part."""
         kernel: Kernel = Linear() if problem.gram is None else problem.gram.kernel
         return partition(self.how, problem.X, problem.y, count, rng, kernel, self.strata)
+
+    def scatter(
+        self,
+        problem: Problem,
+        part: np.ndarray,
+        state: State | None = None,
+        traffic: Traffic | None = None,
+    ) -> LocalShards:
+        """The problem with its engine."""
+        engine = LocalEngine() if self.engine is None else self.engine
+        return engine.scatter(problem, part, state, traffic)
+
+    def scattered(self, problem: Problem, seed: int) -> LocalShards:
+        """The problem in as many parts as there are to be; the seed decides which rows make one."""
+        part = self.numbers(problem, self.parts_of(problem), np.random.default_rng(seed))
+        return self.scatter(problem, part)

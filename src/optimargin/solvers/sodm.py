@@ -86,7 +86,7 @@ class SODM:
         dual = np.zeros(problem.n) if start.dual is None else start.dual
         dual = dual * (1 if merge == "same" else count)
         state = {"dual": dual, "own": dual, "home": part}
-        shards = parting.engine.scatter(problem, part, state)
+        shards = parting.scatter(problem, part, state)
         level = Level(gram.kernel, gram.shift, _weight(problem), merge, 0, stop, self.seed)
         history: list[Round] = []
         while True:
@@ -134,6 +134,7 @@ class SODM:
             rounds,
             self.name,
             history,
+            shards.traffic.seen,
         )
 
     def _merged(
@@ -147,7 +148,7 @@ class SODM:
         part = parting.numbers(problem, -(-len(shards) // parting.fan_in), rng)
         if parting.survivors:
             part = np.where(state["dual"] != 0.0, part, -1)
-        return parting.engine.scatter(problem, part, state)
+        return parting.scatter(problem, part, state, shards.traffic)
 
 
 def _is_settled(history: list[Round], tol: float) -> bool:
