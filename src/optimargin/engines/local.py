@@ -21,6 +21,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from optimargin.problem import Problem
 from optimargin.threads import spread
@@ -37,7 +38,7 @@ class Part(NamedTuple):
 
 @dataclass
 class Traffic:
-    """How often the parts were called, and the bytes that went there and back."""
+    """How often the parts were called or merged, and the bytes that went there and back."""
 
     rounds: int = 0
     bytes: int = 0
@@ -51,6 +52,11 @@ class Traffic:
         """Count a call of as many parts as have said something."""
         self.rounds += 1
         self.bytes += len(said) * _bytes(shared) + sum(_bytes(value) for value in said)
+
+    def move(self, count: int) -> None:
+        """Count a merge, in which rows of so many bytes went from part to part."""
+        self.rounds += count > 0
+        self.bytes += count
 
 
 @dataclass(frozen=True)
@@ -91,8 +97,9 @@ class LocalShards:
         has no others.
         """
         groups = [range(k, min(k + fan_in, len(self))) for k in range(0, len(self), fan_in)]
-        rows, states = [], []
+        rows, states, moved = [], [], 0
         for group in groups:
+            first = len(self.rows[group[0]])  # they are there already
             index = np.concatenate([self.rows[k] for k in group])
             state = {
                 name: np.concatenate([self.parts[k].state[name] for k in group])
@@ -101,9 +108,13 @@ class LocalShards:
             if only is not None:
                 goes = np.flatnonzero(state[only])
                 index, state = index[goes], {name: v[goes] for name, v in state.items()}
+                first = int(np.searchsorted(goes, first))
+            moved += _row_bytes(self.whole, index[first:])
+            moved += sum(_bytes(v[first:]) for v in state.values())
             if len(index):
                 rows.append(index)
                 states.append(state)
+        self.traffic.move(moved)
         return _shards(self.whole, rows, states, self.traffic)
 
     def gather(self, name: str) -> np.ndarray:
@@ -158,6 +169,17 @@ def _some(problem: Problem, index: np.ndarray, threads: int) -> Problem:
         gram=None,
         sketch=None,
     )
+
+
+def _row_bytes(problem: Problem, index: np.ndarray) -> int:
+    """How much these rows are on their way, with their labels and weights."""
+    X, numbers = problem.X, 1 if problem.weight is None else 2
+    if sp.issparse(X):
+        entries = int(np.diff(X.indptr)[index].sum())
+        values = entries * (X.data.itemsize + X.indices.itemsize)
+    else:
+        values = len(index) * X.shape[1] * X.dtype.itemsize
+    return int(values + 8 * numbers * len(index))
 
 
 def _added(said: list[Any]) -> Any:

@@ -159,8 +159,8 @@ class ODMClassifier(LargeKernelClassifier):
         "converged", "max_iter", "time_limit", "callback", "precision" or "indefinite".
     solver_ : str
     traffic_ : dict
-        With "sodm": ``"rounds"`` of calls to the parts, and the ``"bytes"`` that went there and
-        back, of all machines; rows that move are not counted.
+        With "sodm": ``"rounds"`` of calls to the parts and of merges, and the ``"bytes"`` that
+        went there and back, of all machines.
     history_ : dict of ndarrays
         Columns machine, round, objective, gap and time.
 

@@ -46,8 +46,8 @@ class LinearODMClassifier(MarginClassifier):
         ``solver_`` tells what "auto" chose.  Two solvers work on parts of the rows:
 
         - "dsvrg": all parts find the gradient, then one after the other takes steps.
-        - "csvrg": a coreset of weighted rows guides the steps, and all rows are read now
-          and then to see where they led.
+        - "csvrg": steps over a coreset of weighted rows, in one place, and all rows are read
+          now and then to see where they led.
 
         "newton" does too where there is an ``engine``, and is then what "auto" means.
     n_partitions : int, optional

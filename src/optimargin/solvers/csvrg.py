@@ -1,17 +1,19 @@
-"""Stochastic gradients with variance reduction, guided by a coreset.
+"""Stochastic gradients with variance reduction, over a coreset of the rows.
 
 Problem   min_w P(w), as in `dsvrg`
-Update    at a true gradient, found by all rows at w0: a few references of `dsvrg` over a
-          weighted coreset C of the rows, of P_C(w) + (grad P(w0) - grad P_C(w0)).w, whose gradient
-          at w0 is the true one; where they lead is the next w0
+Update    all parts find the gradient at w0; then one place that holds a weighted coreset C of
+          the rows takes the references and steps of SVRG, on
+          P_C(w) + (grad P(w0) - grad P_C(w0)).w, whose gradient at w0 is the true one; where they
+          lead is the next w0
 Source    sodm.txt, section 4.1, names CSVRG without saying how; the design is ours.  Rows of
           C are drawn class by class and stratum by stratum, in proportion to their smoothness,
           and weighed by the inverse, so P_C is P in the mean.  What P_C gets wrong is then the
-          change of a gradient, which vanishes as w settles, and so the answer is that of P with its
-          certificate.  C is twice as large after a w0 that is worse than the last, which is
-          taken back, or hardly better; from half of the rows on it is all of them
-Rounds    1 for a true gradient, then those of `dsvrg` for up to 8 references
-Bytes     as in `dsvrg`; reads few rows, so it is for parts that compute more slowly than they talk
+          change of a gradient, which vanishes as w settles: the answer is that of P, with its
+          certificate.  C is four times as large after a w0 that is worse than the last, which is
+          taken back, or hardly better; from half of the rows on, it is `dsvrg` over all of them
+Rounds    2 for each w0, and 3 for each coreset
+Bytes     8 (d+1) out and back for every part; 16 (d+1) out and 8 (d+1) back for the coreset,
+          whose rows move once
 """
 
 from __future__ import annotations
@@ -21,18 +23,19 @@ from functools import partial
 
 import numpy as np
 
-from optimargin.engines.local import LocalShards, Part, State
+from optimargin.engines.local import LocalEngine, LocalShards, Part, State
 from optimargin.kernels import Linear
 from optimargin.partition import cells
 from optimargin.problem import Points, Problem, Solution, Start, Stop, counted_on
-from optimargin.solvers.dsvrg import DSVRG, Field, Gait, descent, systematic, weighed
-from optimargin.solvers.parted import answer, begun, here, see
+from optimargin.solvers.dsvrg import DSVRG, Gait, descent, systematic, weighed
+from optimargin.solvers.parted import answer, begun, here, own, see
 from optimargin.solvers.parting import Parting
 from optimargin.solvers.walk import smoothness
 
 _SHARE = 1 / 32  # of the rows: the first coreset
 _LEAST = 1000  # rows of a coreset
-_REFERENCES = 8  # over a coreset, at most
+_REFERENCES = 16  # over a coreset, at most
+_GROW = 4  # times: a coreset that was too small
 _NEAR = 1e-3  # of the squared gradient, at which the coreset has nothing more to say
 _WORTH = 0.5  # of the squared gradient that a coreset may leave
 
@@ -54,41 +57,50 @@ class CSVRG:
         """A point at each true gradient."""
         n, w = shards.whole.n, begun(shards.whole, start)
         size, rounds = max(_LEAST, int(_SHARE * n)), 0
-        core: Field | None = None
+        core: LocalShards | None = None
         gait: Gait | None = None
         at = here(w, shards.sum(_tell, w))
         while 2 * size < n:
-            point = at.point(rounds)
-            yield point
+            yield at.point(rounds)
             if core is None:
-                core = self._coreset(shards, size)
-                gait = None
-            first = float(at.gradient @ at.gradient)
-            guided = descent(core, at.w, self.seed + rounds, at.gradient, gait)
-            for _, (inner, gait) in zip(range(1 + _REFERENCES), guided, strict=False):
-                yield point  # a chance to stop
-                if inner.gradient @ inner.gradient <= _NEAR * first:
-                    break
-            new = here(inner.w, shards.sum(_tell, inner.w))
+                core, gait = self._coreset(shards, size), None
+            trial, gait = core.turn(0, _guided, at.w, at.gradient, gait, self.seed + rounds)
+            new = here(trial, shards.sum(_tell, trial))
             rounds += 1
-            if not (new.value < at.value and new.gradient @ new.gradient <= _WORTH * first):
-                size, core = 2 * size, None
-            if new.value < at.value:
+            left = float(new.gradient @ new.gradient) / float(at.gradient @ at.gradient)
+            is_better = new.value < at.value
+            if not is_better or left > _WORTH:
+                size, core = _GROW * size, None
+            if is_better:
                 at = new
         plain = DSVRG(self.seed, self.parting).points(shards, Start(at.w))
         return (yield from counted_on(plain, rounds))
 
-    def _coreset(self, shards: LocalShards, size: int) -> Field:
-        """The parts with some of their rows, weighed."""
+    def _coreset(self, shards: LocalShards, size: int) -> LocalShards:
+        """Some of the rows in one part, weighed."""
         n, strata = shards.whole.n, self.parting.strata
-        total = float(shards.sum(_smoothness, n))
-        drawn, _ = shards.step(_draw, n, size / total, strata, (self.seed, size))
-        return weighed(drawn.merge(1, only="weight"))
+        rate = size / float(shards.sum(_smoothness, n))
+        drawn, _ = shards.step(_draw, n, rate, strata, (self.seed, size))
+        return drawn.merge(len(shards), only="weight")
 
 
 def _tell(part: Part, w: np.ndarray) -> tuple[float, np.ndarray]:
     """The losses of a part at w and their gradient."""
     return see(part, w)[1]
+
+
+def _guided(
+    part: Part, w: np.ndarray, gradient: np.ndarray, gait: Gait | None, seed: int
+) -> tuple[np.ndarray, Gait]:
+    """Where the coreset leads from w, with the true gradient there; and how it got there."""
+    core = LocalEngine().scatter(own(part), np.zeros(part.problem.n, dtype=np.intp))
+    steps, first = descent(weighed(core), w, seed, gradient, gait), float(gradient @ gradient)
+    at, gait = next(steps)
+    for _, (now, how) in zip(range(_REFERENCES), steps, strict=False):
+        at, gait = now, how
+        if at.gradient @ at.gradient <= _NEAR * first:
+            break
+    return at.w, gait
 
 
 def _smoothness(part: Part, n: int) -> float:
@@ -106,4 +118,4 @@ def _draw(part: Part, n: int, rate: float, strata: int, seed: tuple[int, ...]) -
     weight[order] = systematic(often[order], rng) / often[order]
     if problem.weight is not None:
         weight *= problem.weight
-    return {"weight": weight}, np.count_nonzero(weight)
+    return {"weight": weight}, int(np.count_nonzero(weight))

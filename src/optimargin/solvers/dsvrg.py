@@ -28,7 +28,7 @@ from optimargin.solvers.parted import Here, answer, begun, here, own, see
 from optimargin.solvers.parting import Parting
 from optimargin.solvers.walk import FIRST, SHORTEST, longer, smoothness, walk
 
-_WORTH = 0.25  # of the squared gradient that a reference may leave
+_WORTH = 0.5  # of the squared gradient that a reference may leave
 
 
 class Gait(NamedTuple):
