@@ -93,3 +93,14 @@ def ldm_minimise(X, y, lam1, lam2, C, weight=None):
         options={"maxiter": 500, "ftol": 1e-13},
     )
     return found.x[:d]
+
+
+def two_sided_dual(K, y, zeta, beta, lam, mu, theta, rows):
+    """d(zeta, beta) of the SODM paper, to be minimised, with a loss divided by ``rows``.
+
+    Ours: c' = (1-theta)^2 / (2 lam mu), so that rows c' is the ridge of beta.
+    """
+    c = (1 - theta) ** 2 / (2 * lam * mu)
+    a = zeta - beta
+    ridge = 0.5 * rows * c * (mu * zeta @ zeta + beta @ beta)
+    return 0.5 * (a * y) @ K @ (a * y) + ridge + (theta - 1) * zeta.sum() + (theta + 1) * beta.sum()
