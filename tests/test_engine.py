@@ -142,6 +142,13 @@ def test_sparse_rows_move_as_they_are_stored():
     assert shards.traffic.bytes == stored + 8 * 30 * 2
 
 
+def test_rows_that_are_scattered_anew_are_counted():
+    first = scattered(value=VALUE)
+    first.sum(total, 1.0)
+    again = LocalEngine().scatter(problem(), PART // 2, {"value": VALUE}, first.traffic)
+    assert again.traffic.seen == (2, 80 + 8 * N * (D + 2))
+
+
 def test_parts_share_the_threads():
     many = LocalEngine().scatter(problem(threads=8), np.arange(N) // 20)
     assert [part.problem.threads for part in many.parts] == [2, 2, 2]

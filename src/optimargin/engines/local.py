@@ -138,13 +138,17 @@ class LocalEngine:
     ) -> LocalShards:
         """The problem in parts, of which ``part`` has the number for every row.
 
-        Rows whose number is negative go nowhere.  ``traffic`` is what to count on from.
+        Rows whose number is negative go nowhere.  ``traffic`` is what to count on from, where
+        rows are scattered anew.
         """
         order = np.argsort(part, kind="stable")
         ends = np.searchsorted(part[order], np.arange(int(part.max()) + 2))
         rows = [order[a:b] for a, b in pairwise(ends) if b > a]
         states = [{name: v[index] for name, v in (state or {}).items()} for index in rows]
-        return _shards(problem, rows, states, Traffic() if traffic is None else traffic)
+        if traffic is None:
+            return _shards(problem, rows, states, Traffic())
+        traffic.move(sum(_row_bytes(problem, index) for index in rows))
+        return _shards(problem, rows, states, traffic)
 
 
 def _shards(

@@ -88,7 +88,7 @@ class DSVRG:
 
 def weighed(shards: LocalShards) -> Field:
     """The parts, ready for a descent."""
-    n = sum(len(rows) for rows in shards.rows)
+    n = shards.whole.n
     shards, total = shards.step(_weigh, n)
     return Field(shards, n, float(total))
 

@@ -1,8 +1,8 @@
 """What solvers of linear machines on parts of the rows share: the parts, a look, an answer.
 
 A part's `Problem` has the losses of the whole, so sums over the parts are sums over the rows.
-Margins stay with the parts until the answer is found; then they are gathered once, n numbers,
-for what an answer says of its rows.
+Margins stay with the parts until the answer is found; then all parts are called once more, and
+n numbers are gathered, for what an answer says of its rows.  That is not counted as traffic.
 """
 
 from __future__ import annotations

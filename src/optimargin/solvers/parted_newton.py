@@ -36,6 +36,8 @@ from optimargin.solvers.parted import Here, answer, begun, here
 from optimargin.solvers.parting import Parting
 from optimargin.solvers.passes import curved, margins, pull
 
+Told = tuple[float, np.ndarray, np.ndarray]  # losses, their gradient, their Hessian packed
+
 
 @dataclass(frozen=True)
 class PartedNewton:
@@ -60,8 +62,8 @@ class PartedNewton:
         w = begun(whole, start)
         if start.coef is None and has_pilot(whole):
             w = shards.sum(_pilot, whole.n, self.seed)
-        shards, (at, packed) = _arrived(shards, w, shards.step(_stand, w, direct))
-        rounds, forcing = 0, 0.1
+        shards, (total, gradient, packed) = shards.step(_stand, w, direct)
+        at, rounds, forcing = here(w, (total, gradient)), 0, 0.1
         while True:
             yield at.point(rounds)
             if direct:
@@ -69,25 +71,14 @@ class PartedNewton:
             else:
                 p = -conjugate_gradients(partial(shards.sum, _curve), at.gradient, forcing)
             shards, t = _step(shards, at, p)
-            there = at.w + t * p
-            shards, (new, packed) = _arrived(shards, there, shards.step(_go, t, direct))
+            shards, (total, gradient, packed) = shards.step(_go, t, direct)
+            new = here(at.w + t * p, (total, gradient))
             progress = float(np.linalg.norm(new.gradient) / np.linalg.norm(at.gradient))
             if not (new.value < at.value or progress < 1.0):
                 return None
             forcing = min(0.1, forcing * float(np.sqrt(progress)))
             at = new
             rounds += 1
-
-
-Told = tuple[float, np.ndarray, np.ndarray]  # losses, gradient, packed Hessian
-
-
-def _arrived(
-    shards: LocalShards, w: np.ndarray, found: tuple[LocalShards, Told]
-) -> tuple[LocalShards, tuple[Here, np.ndarray]]:
-    """What the parts found at w: the objective with its gradient, and the Hessian."""
-    shards, (total, gradient, packed) = found
-    return shards, (here(w, (total, gradient)), packed)
 
 
 def _step(shards: LocalShards, at: Here, p: np.ndarray) -> tuple[LocalShards, float]:
