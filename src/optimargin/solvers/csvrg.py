@@ -10,7 +10,7 @@ Source    sodm.txt, section 4.1, names CSVRG without saying how; the design is o
           and weighed by the inverse, so P_C is P in the mean.  What P_C gets wrong is then the
           change of a gradient, which vanishes as w settles: the answer is that of P, with its
           certificate.  C is four times as large after a w0 that is worse than the last, which is
-          taken back, or hardly better; from half of the rows on, it is `dsvrg` over all of them
+          taken back, or where it misled; from half of the rows on, it is `dsvrg` over all of them
 Rounds    2 for each w0, and 3 for each coreset
 Bytes     8 (d+1) out and back for every part; 16 (d+1) out and 8 (d+1) back for the coreset,
           whose rows move once
@@ -34,7 +34,8 @@ from optimargin.solvers.walk import smoothness
 
 _SHARE = 1 / 32  # of the rows: the first coreset
 _LEAST = 1000  # rows of a coreset
-_REFERENCES = 16  # over a coreset, at most
+_PER_FEATURE = 8  # the same, for each feature: fewer would not know their curvature
+_REFERENCES = 40  # over a coreset, at most
 _GROW = 4  # times: a coreset that was too small
 _NEAR = 1e-3  # of the squared gradient, at which the coreset has nothing more to say
 _WORTH = 0.5  # of the squared gradient that a coreset may leave
@@ -56,7 +57,7 @@ class CSVRG:
     def points(self, shards: LocalShards, start: Start) -> Points:
         """A point at each true gradient."""
         n, w = shards.whole.n, begun(shards.whole, start)
-        size, rounds = max(_LEAST, int(_SHARE * n)), 0
+        size, rounds = max(_LEAST, int(_SHARE * n), _PER_FEATURE * len(w)), 0
         core: LocalShards | None = None
         gait: Gait | None = None
         at = here(w, shards.sum(_tell, w))
@@ -64,14 +65,15 @@ class CSVRG:
             yield at.point(rounds)
             if core is None:
                 core, gait = self._coreset(shards, size), None
-            trial, gait = core.turn(0, _guided, at.w, at.gradient, gait, self.seed + rounds)
+            seed = self.seed + rounds
+            trial, gait, hoped = core.turn(0, _guided, at.w, at.gradient, gait, seed)
             new = here(trial, shards.sum(_tell, trial))
             rounds += 1
-            left = float(new.gradient @ new.gradient) / float(at.gradient @ at.gradient)
-            is_better = new.value < at.value
-            if not is_better or left > _WORTH:
+            left = float(new.gradient @ new.gradient)
+            is_misled = left > max(_WORTH * float(at.gradient @ at.gradient), 2.0 * hoped)
+            if is_misled or not new.value < at.value:
                 size, core = _GROW * size, None
-            if is_better:
+            if new.value < at.value:
                 at = new
         plain = DSVRG(self.seed, self.parting).points(shards, Start(at.w))
         return (yield from counted_on(plain, rounds))
@@ -91,8 +93,11 @@ def _tell(part: Part, w: np.ndarray) -> tuple[float, np.ndarray]:
 
 def _guided(
     part: Part, w: np.ndarray, gradient: np.ndarray, gait: Gait | None, seed: int
-) -> tuple[np.ndarray, Gait]:
-    """Where the coreset leads from w, with the true gradient there; and how it got there."""
+) -> tuple[np.ndarray, Gait, float]:
+    """Where the coreset leads from w, with the true gradient there, and how it gets there.
+
+    Also the square of the gradient that it believes to leave.
+    """
     core = LocalEngine().scatter(own(part), np.zeros(part.problem.n, dtype=np.intp))
     steps, first = descent(weighed(core), w, seed, gradient, gait), float(gradient @ gradient)
     at, gait = next(steps)
@@ -100,7 +105,7 @@ def _guided(
         at, gait = now, how
         if at.gradient @ at.gradient <= _NEAR * first:
             break
-    return at.w, gait
+    return at.w, gait, float(at.gradient @ at.gradient)
 
 
 def _smoothness(part: Part, n: int) -> float:
