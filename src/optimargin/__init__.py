@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         LinearLDMClassifier,
         LinearODMClassifier,
         LinearODMClassifierCV,
+        LocalODMClassifier,
         ODMClassifier,
         ODMClassifierCV,
     )
@@ -37,6 +38,7 @@ _HOME = {
     "LinearLDMClassifier": "optimargin.estimators",
     "LinearODMClassifier": "optimargin.estimators",
     "LinearODMClassifierCV": "optimargin.estimators",
+    "LocalODMClassifier": "optimargin.estimators",
     "MarginDistributionDisplay": "optimargin.plots",
     "MarginStatistics": "optimargin.margins",
     "ODMClassifier": "optimargin.estimators",
@@ -57,6 +59,7 @@ __all__ = [
     "LinearLDMClassifier",
     "LinearODMClassifier",
     "LinearODMClassifierCV",
+    "LocalODMClassifier",
     "MarginDistributionDisplay",
     "MarginStatistics",
     "ODMClassifier",

@@ -120,7 +120,7 @@ class LocalShards:
     def gather(self, name: str) -> np.ndarray:
         """The state so named of all rows; 0 for those that are in no part any more."""
         first = self.parts[0].state[name]
-        out = np.zeros(self.whole.n, dtype=first.dtype)
+        out = np.zeros((self.whole.n, *first.shape[1:]), dtype=first.dtype)
         for index, part in zip(self.rows, self.parts, strict=True):
             out[index] = part.state[name]
         return out

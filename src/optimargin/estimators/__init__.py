@@ -6,6 +6,7 @@ from optimargin.estimators.kernel_cv import ODMClassifierCV
 from optimargin.estimators.ldm import LDMClassifier, LinearLDMClassifier
 from optimargin.estimators.linear import LinearODMClassifier
 from optimargin.estimators.linear_cv import LinearODMClassifierCV
+from optimargin.estimators.local import LocalODMClassifier
 
 __all__ = [
     "LDMClassifier",
@@ -13,6 +14,7 @@ __all__ = [
     "LinearLDMClassifier",
     "LinearODMClassifier",
     "LinearODMClassifierCV",
+    "LocalODMClassifier",
     "ODMClassifier",
     "ODMClassifierCV",
 ]

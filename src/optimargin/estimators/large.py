@@ -27,12 +27,12 @@ from optimargin.sketch import footprint
 from optimargin.solvers.choose import KERNEL
 from optimargin.solvers.outlook import (
     TYPICAL,
-    USUAL,
     Outlook,
     Rates,
     exact,
     in_parts,
     landmark,
+    landmarks_pay,
     rates,
 )
 from optimargin.solvers.parting import Parting
@@ -42,7 +42,6 @@ from optimargin.solvers.train import Machine
 from optimargin.threads import blas_threads
 
 _DEFINITE = ("linear", "rbf", "laplacian")  # kernels without negative eigenvalues
-_EXACT_UP_TO = 10_000  # rows for which nobody expects anything else
 
 
 class LargeKernelClassifier(KernelClassifier):
@@ -105,16 +104,21 @@ class LargeKernelClassifier(KernelClassifier):
         return effective_n_jobs(-1 if self.n_jobs is None else self.n_jobs)
 
     def _outlooks(self, X: Any, rate: Rates) -> tuple[Outlook, Outlook]:
-        (n, d), limit = X.shape, limit_in_bytes(self.memory_limit)
-        values = X.nnz / max(n, 1) if sp.issparse(X) else d
-        count = TYPICAL if self.n_landmarks == "auto" else int(self.n_landmarks)
-        if not isinstance(self.landmarks, str):
-            count = _num_samples(self.landmarks)
+        n, values, count, limit = self._size(X)
         over_landmarks = landmark(n, values, count, limit, rate)
         if self.solver == "sodm":
             counts = self._parting().levels_of(n)
             return in_parts(n, values, counts, self._threads, limit, rate), over_landmarks
         return exact(n, values, limit, rate), over_landmarks
+
+    def _size(self, X: Any) -> tuple[int, float, int, float]:
+        """Rows, values in each, landmarks, and bytes for kernel values."""
+        (n, d), limit = X.shape, limit_in_bytes(self.memory_limit)
+        values = X.nnz / max(n, 1) if sp.issparse(X) else d
+        count = TYPICAL if self.n_landmarks == "auto" else int(self.n_landmarks)
+        if not isinstance(self.landmarks, str):
+            count = _num_samples(self.landmarks)
+        return n, values, count, limit
 
     def _has_landmarks(self, X: Any) -> bool:
         """Whether the machine is sought over landmarks."""
@@ -123,10 +127,9 @@ class LargeKernelClassifier(KernelClassifier):
                 f"solver={self.solver!r} computes kernel values of rows; with kernel='precomputed'"
                 " choose 'auto', 'dcd' or 'newton'."
             )
-        if self.solver != "auto" or X.shape[0] <= _EXACT_UP_TO or self.kernel not in _DEFINITE:
+        if self.solver != "auto" or self.kernel not in _DEFINITE:
             return self.solver == "landmark"
-        exact, over_landmarks = self._outlooks(X, USUAL)
-        return over_landmarks.seconds < exact.seconds
+        return landmarks_pay(*self._size(X))
 
     def _check_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         if not isinstance(X, RowFiles):

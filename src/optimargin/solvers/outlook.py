@@ -25,6 +25,7 @@ _ALL, _CURVED = 16, 25  # passes over the values of all rows, and as many as tho
 _GUIDES = 3  # made on the way
 _DIRECT = 12.0  # cubes of landmarks in a guide
 _SINGLE, _FEW = 4096, 2500  # rows: kernel values are single precision above; exact answers below
+_EXACT_UP_TO = 10_000  # rows for which nobody expects anything else than an exact machine
 TYPICAL = 2000  # landmarks where their number is yet to be found
 
 
@@ -110,3 +111,10 @@ def landmark(n: int, d: float, S: int, limit: float, rate: Rates) -> Outlook:
     placing = 1.5 * pool_size(n, S) * (S / 2.0) ** 2 * 4.0 / rate.products + 0.5 * guides
     memory = footprint(n, S, kept * values)
     return Outlook("landmark", S, one + read + again + guides + placing, memory)
+
+
+def landmarks_pay(n: int, d: float, S: int, limit: float) -> bool:
+    """Whether the solver over landmarks is to be taken, at usual rates; never on few rows."""
+    if n <= _EXACT_UP_TO:
+        return False
+    return landmark(n, d, S, limit, USUAL).seconds < exact(n, d, limit, USUAL).seconds
