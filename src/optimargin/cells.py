@@ -20,6 +20,7 @@ _EACH = 200  # the same for each cell
 _ROUNDS = 10  # of 2-means
 _TRIALS = 8  # rows looked at for one that differs from another
 _FALL = 16  # power of the ratio of squared distances by which a farther cell counts less
+_LEAST = 1e-4  # share below which a cell counts nothing, and need not be asked
 
 
 class Near(NamedTuple):
@@ -33,6 +34,7 @@ class Near(NamedTuple):
         """What each of them counts, in shares: equally on a boundary, far from it the own alone."""
         tiny = np.finfo(np.float64).tiny
         share = ((self.distance[:, :1] + tiny) / (self.distance + tiny)) ** _FALL
+        share[share < _LEAST] = 0.0
         return share / share.sum(axis=1, keepdims=True)
 
 
@@ -111,13 +113,16 @@ def neighbours(near: Near, centres: np.ndarray, share: float) -> tuple[np.ndarra
     """Rows just outside of a cell, and that cell: ``share`` times as many as it has of its own.
 
     They are rows for which the cell is the second nearest, those nearest to the boundary first.
+    There are fewer where the cell is far from all others: no row is farther from the boundary than
+    those inside are from the centre, in the mean.
     """
-    own, other = near.cell[:, 0], near.cell[:, 1]
+    (own, other), (d_own, d_other) = near.cell.T, near.distance.T
+    size = np.bincount(own, minlength=len(centres))
+    radius = np.sqrt(np.bincount(own, d_own, minlength=len(centres)) / np.maximum(size, 1))
     apart = np.linalg.norm(centres[own] - centres[other], axis=1)
-    depth = (near.distance[:, 1] - near.distance[:, 0]) / np.maximum(apart, 1e-300)
-    wanted = np.rint(share * np.bincount(own, minlength=len(centres))).astype(np.intp)
-    order = np.lexsort((depth, other))
-    first = np.searchsorted(other[order], np.arange(len(centres)))
-    rank = np.arange(len(order)) - first[other[order]]
-    joins = order[rank < wanted[other[order]]]
-    return joins, other[joins]
+    depth = (d_other - d_own) / np.maximum(2.0 * apart, 1e-300)
+    row = np.flatnonzero(depth <= radius[other])
+    row = row[np.lexsort((depth[row], other[row]))]
+    rank = np.arange(len(row)) - np.searchsorted(other[row], other[row])
+    row = row[rank < np.rint(share * size)[other[row]]]
+    return row, other[row]

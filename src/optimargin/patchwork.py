@@ -49,22 +49,24 @@ class Patchwork:
         with blas_threads(1):  # ours are enough
             for span in spans(X.shape[0], _ROWS):
                 near = ranked(X[span], self.centres, asked, threads)
-                said = self._said(X[span], near, threads)
-                out[span] = np.einsum("ij,ijm->im", near.weight, said)
+                weight = near.weight
+                said = self._said(X[span], near, weight > 0.0, threads)
+                out[span] = np.einsum("ij,ijm->im", weight, said)
         return out
 
-    def _said(self, X: Any, near: Near, threads: int) -> np.ndarray:
-        """What each of the cells near a row says of it."""
-        said, asked = self.constant[near.cell], near.cell.shape[1]
-        order = np.argsort(near.cell, axis=None, kind="stable")
-        ends = np.searchsorted(near.cell.ravel()[order], np.arange(len(self.centres) + 1))
+    def _said(self, X: Any, near: Near, asked: np.ndarray, threads: int) -> np.ndarray:
+        """What each of the cells near a row says of it, where it is asked."""
+        said = self.constant[near.cell]
+        cell = near.cell[asked]
+        order = np.argsort(cell, kind="stable")
+        row, place = (index[order] for index in np.nonzero(asked))
+        ends = np.searchsorted(cell[order], np.arange(len(self.centres) + 1))
+        expansions = self._expansions
 
-        def task(cell: int) -> None:
-            row, place = np.divmod(order[ends[cell] : ends[cell + 1]], asked)
-            said[row, place] += self._expansions[cell].scores(X[row])
+        def task(k: int) -> None:
+            some = slice(ends[k], ends[k + 1])
+            said[row[some], place[some]] += expansions[k].scores(X[row[some]])
 
-        has_rows = np.diff(self.ends) > 0
-        busy = np.flatnonzero((np.diff(ends) > 0) & has_rows)
-        _ = self._expansions  # made once, not by every thread
+        busy = np.flatnonzero((np.diff(ends) > 0) & (np.diff(self.ends) > 0))
         spread(task, busy.tolist(), threads)
         return said
