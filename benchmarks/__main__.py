@@ -30,6 +30,7 @@ NAMES = (
     "classes",
     "landmark",
     "sodm",
+    "local",
 )
 _RESULTS = Path(__file__).parent / "results"  # of the long ones, which continue where they stopped
 

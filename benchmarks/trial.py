@@ -77,7 +77,8 @@ def _work(there: Connection, make: Callable[[int], Any], rows: Rows, repeats: in
         while len(seconds) < repeats and sum(seconds) < _SHORT:
             seconds.append(timed(partial(model.fit, A, a))[0])
         there.send({"seconds": min(seconds), "repeats": seconds, "memory": _peak() - before})
-        there.send({"accuracy": float(np.mean(model.predict(B) == b))})
+        prediction, predicted = timed(partial(model.predict, B))
+        there.send({"accuracy": float(np.mean(predicted == b)), "prediction": prediction})
     except MemoryError:
         there.send({"status": NO_MEMORY})
 

@@ -87,6 +87,16 @@ def test_landmarks_are_compared_and_drawn(benchmark, tmp_path, capsys):
     assert (tmp_path / "landmark-pareto.png").is_file()
 
 
+def test_clusters_are_set_beside_landmarks(benchmark, tmp_path, capsys):
+    found = tmp_path / "found.json"
+    arguments = ["local", "--quick", "--repeats", "1", "--json", str(found)]
+    assert benchmark("__main__").main(arguments) == 0
+    capsys.readouterr()
+    (table,) = json.loads(found.read_text())["results"][0]["tables"]
+    assert [r["method"] for r in table["records"]] == ["clusters", "landmarks"]
+    assert all(r["accuracy"] > 0.6 and r["prediction"] > 0.0 for r in table["records"])
+
+
 def test_a_fit_that_takes_too_long_is_stopped(benchmark):
     plans, trial = benchmark("plans"), benchmark("trial")
     X, y = benchmark("problems").curved(1000)
