@@ -72,7 +72,10 @@ class Cells(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Of every cell: rows it learnt from, objective, bound, rounds, seconds, status, constants."""
+    """Of every cell: rows it learnt from, objective, gap, rounds, seconds, status, constants.
+
+    ``constant`` has a line for every cell and a column for every score.
+    """
 
     rows: np.ndarray
     primal: np.ndarray
@@ -117,13 +120,11 @@ def solve_cells(
     ordered = _taken(problem, cells.row) if some else problem
     engine, count = LocalEngine() if engine is None else engine, len(cells.centres)
     shards = engine.scatter(ordered, cells.cell, {"cell": cells.cell})
-    shards, table = shards.step(_train, local, count)
-    rows, primal, gap, rounds, seconds, status = table[:, :6].T
+    shards, lines = shards.step(_train, local, count)
+    rows, primal, gap, rounds, seconds, status, *constant = lines.toarray()
     said = [_STATUSES[int(k)] for k in status]
-    facts = Facts(
-        rows.astype(np.intp), primal, gap, rounds.astype(np.intp), seconds, said, table[:, 6:]
-    )
-    return shards.gather("coef"), facts
+    numbers = rows.astype(np.intp), primal, gap, rounds.astype(np.intp), seconds
+    return shards.gather("coef"), Facts(*numbers, said, np.column_stack(constant))
 
 
 def _taken(problem: Problem, row: np.ndarray) -> Problem:
@@ -131,11 +132,11 @@ def _taken(problem: Problem, row: np.ndarray) -> Problem:
     return replace(problem, X=problem.X[row], y=problem.y[row], weight=weight)
 
 
-def _train(part: Part, local: Local, count: int) -> tuple[State, np.ndarray]:
-    """The machines of a cell, and its line in a table of all cells."""
+def _train(part: Part, local: Local, count: int) -> tuple[State, sp.csr_array]:
+    """The machines of a cell, and its column in a table of all cells: see `Facts`."""
     began, (problem, state) = time.perf_counter(), part
     columns = 1 if problem.classes == 2 else problem.classes
-    coef, table = np.zeros((problem.n, columns)), np.zeros((count, 6 + columns))
+    coef = np.zeros((problem.n, columns))
     present, code = np.unique(problem.y, return_inverse=True)
     constant = np.full(problem.classes, -1.0)
     line = [float(problem.n), 0.0, 0.0, 0.0]
@@ -153,10 +154,9 @@ def _train(part: Part, local: Local, count: int) -> tuple[State, np.ndarray]:
         late = max(solutions, key=lambda s: (s.status is not Status.CONVERGED, s.gap))
         status = late.status
         line[1:] = [sum(s.primal for s in solutions), late.gap, max(s.rounds for s in solutions)]
-    line += [time.perf_counter() - began, float(_STATUSES.index(status))]
-    own_line = table[int(state["cell"][0])]
-    own_line[:6], own_line[6:] = line, constant[-columns:]
-    return {"coef": coef}, table
+    line += [time.perf_counter() - began, float(_STATUSES.index(status)), *constant[-columns:]]
+    place = np.arange(len(line)), np.full(len(line), state["cell"][0])
+    return {"coef": coef}, sp.csr_array((line, place), shape=(len(line), count))
 
 
 def _machines(problem: Problem, local: Local) -> tuple[np.ndarray, np.ndarray, list[Any]]:
