@@ -1,8 +1,8 @@
 """Machines of clusters beside one machine over landmarks: forest cover types, class 2 or not.
 
 Protocol    the rows of `landmark`: four fifths to learn from, float32 features in [0, 1]
-Settings    fixed.  Kernel width and C of the clusters were chosen on a fifth of the training rows of
-            a few regions, held out; ``C`` is the weight of one row's loss
+Settings    fixed.  Kernel width and C of the clusters were chosen on training rows of a few
+            regions, a fifth of them held out; ``C`` is the weight of one row's loss
 Time        of one fit on all cores, in a process of its own that is stopped after five minutes;
             and of the prediction of all test rows
 """
