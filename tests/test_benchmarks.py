@@ -87,6 +87,23 @@ def test_landmarks_are_compared_and_drawn(benchmark, tmp_path, capsys):
     assert (tmp_path / "landmark-pareto.png").is_file()
 
 
+def test_sodm_is_followed_level_by_level(benchmark, tmp_path, capsys):
+    found = tmp_path / "found.json"
+    arguments = ["sodm", "--quick", "--repeats", "1", "--json", str(found), "--limit", "30"]
+    assert benchmark("__main__").main([*arguments, "--pictures", str(tmp_path)]) == 0
+    capsys.readouterr()
+    rbf, levels, _, _, merges, gradients = json.loads(found.read_text())["results"][0]["tables"]
+    assert {(r["method"], r["threads"]) for r in rbf["records"]} == {
+        ("ODM", 2), ("Ca-ODM", 2), ("DiP-ODM", 2), ("DC-ODM", 2), ("SODM", 2), ("SODM", 1),
+    }  # fmt: skip
+    assert len(levels["rows"]) == 5
+    zero, printed, rescaled, best = (float(v) for v in merges["rows"][0][1:])
+    assert best <= rescaled < zero < printed
+    assert all(float(row[-1]) <= 1e-4 for row in gradients["rows"])
+    names = ("sodm-rbf", "sodm-linear", "sodm-merge", "sodm-gradients")
+    assert all((tmp_path / f"{name}.png").is_file() for name in names)
+
+
 def test_clusters_are_set_beside_landmarks(benchmark, tmp_path, capsys):
     found = tmp_path / "found.json"
     arguments = ["local", "--quick", "--repeats", "1", "--json", str(found)]
