@@ -1,5 +1,7 @@
 """The best blend of a few models."""
 
+from threading import Thread
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +38,24 @@ def test_equal_models_do_no_harm():
     alone, single = best_blend(squared_hinge(1.0), None, False, np.ones((1, 1)), (u,), 1e-12)
     assert np.isclose(best, single)
     assert np.isclose(c.sum(), alone[0])
+
+
+def test_a_gap_below_zero_by_rounding_does_not_go_on_for_ever():
+    from optimargin.loss import odm
+
+    # The model (0.96,) has the least objective of all, so no step is better.
+    u, G = np.array([0.96, 0.96]), np.full((1, 1), 0.96**2)
+    loss = odm(48.0 * 0.9**2, 0.5, 0.04, 2.0)
+    c, _ = best_blend(loss, None, False, G, (u,), 1e-12)
+    found = []
+    search = Thread(
+        target=lambda: found.append(best_blend(loss, None, False, c * G * c, (c * u,), -2e-15)),
+        daemon=True,
+    )
+    search.start()
+    search.join(60.0)
+    assert found
+    assert np.isclose(found[0][0], 1.0)
 
 
 @given(losses.filter(is_unbounded), st.integers(0, 10**6), st.integers(2, 40), st.booleans())

@@ -22,6 +22,7 @@ from optimargin.loss import (
 from optimargin.rows import compiled
 
 _STEPS = 20  # most Newton steps; a handful do
+_ROUNDING = 1e-15  # share of the objective that no step can gain
 _NOTHING = 1e-13  # share of the largest pivot below which a model is a blend of the others
 
 
@@ -88,6 +89,7 @@ def best_blend(loss, weight, dual, G, V, worth):
     c[0] = 1.0
     total, g, H = _derivatives(loss, weight, dual, V, c)
     least, g, H = 0.5 * c @ G @ c + total, G @ c + g, G + H
+    worth = max(worth, _ROUNDING * abs(least))  # a share of a gap may be below zero, by rounding
     for _ in range(_STEPS):
         step = _step(H, g)
         promised = -0.5 * g @ step  # what the step promises to gain
