@@ -20,7 +20,7 @@ from optimargin.cholesky import cholesky
 from optimargin.kernels import RBF, Kernel, Laplacian, Linear, Precomputed
 from optimargin.memory import in_words
 from optimargin.rows import compiled
-from optimargin.threads import shares, spans, spread
+from optimargin.threads import blas_threads, shares, spans, spread
 
 _DOUBLE_UP_TO = 4096  # rows; larger kernel matrices are kept in single precision
 _DENSE_UP_TO = 500  # rows of a matrix whose eigenvalues are all computed
@@ -212,7 +212,8 @@ def _fill(kernel: Kernel, X: Any, kept: np.ndarray, threads: int) -> None:
         kernel.block(X[part], X, kept[part])
 
     width = max(8, _CACHE // max(kept.itemsize * X.shape[0], 1))
-    spread(task, spans(len(kept), width), threads)
+    with blas_threads(1):  # ours are enough, and theirs would wait for each other
+        spread(task, spans(len(kept), width), threads)
 
 
 def precision(kernel: Kernel, X: Any) -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optimargin.problem import Problem
-from optimargin.threads import spread
+from optimargin.threads import blas_threads, spread
 
 State = dict[str, np.ndarray]  # an entry for every row
 
@@ -73,16 +73,21 @@ class LocalShards:
 
     def sum(self, task: Callable[..., Any], *shared: Any) -> Any:
         """What the task says of every part, added up."""
-        said = spread(lambda part: task(part, *shared), self.parts, self.whole.threads)
+        said = self._each(task, shared)
         self.traffic.add(shared, said)
         return _added(said)
 
     def step(self, task: Callable[..., tuple[State, Any]], *shared: Any) -> tuple[LocalShards, Any]:
         """The parts with the states that the task makes, and what it says, added up."""
-        found = spread(lambda part: task(part, *shared), self.parts, self.whole.threads)
+        found = self._each(task, shared)
         self.traffic.add(shared, [value for _, value in found])
         parts = [p._replace(state=state) for p, (state, _) in zip(self.parts, found, strict=True)]
         return replace(self, parts=parts), _added([value for _, value in found])
+
+    def _each(self, task: Callable[..., Any], shared: Sequence[Any]) -> list[Any]:
+        """What the task says of every part; the threads are shared out, those of BLAS too."""
+        with blas_threads(self.parts[0].problem.threads):
+            return spread(lambda part: task(part, *shared), self.parts, self.whole.threads)
 
     def turn(self, k: int, task: Callable[..., Any], *shared: Any) -> Any:
         """What the task says of part k alone."""
