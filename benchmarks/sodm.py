@@ -208,8 +208,8 @@ def _table(kernel: str, found: dict[str, list[Record]], paper: dict[str, Printed
     number = 2 if kernel == "rbf" else 3
     note = (
         "Accuracy and seconds at the last level. As accurate: as the paper's SODM, which had 80"
-        " cores; not to be compared on the generated sets. Rivals beaten: those whose best level SODM"
-        " has a level to set against that is as accurate and was there no later. 2 threads: seconds with"
+        " cores; not to be compared on the generated sets. Rivals beaten: SODM has a level as"
+        " accurate as their best one, and was there no later. 2 threads: seconds with"
         " one over seconds with two. Above the optimum: SODM's objective after the last merge, less"
         " the lower bound that ODM found, over that; where rows are few enough for all merges."
     )
