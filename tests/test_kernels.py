@@ -34,6 +34,16 @@ def test_single_precision_stays_single(kernel, formula):
     np.testing.assert_allclose(block, formula(A, B), rtol=1e-4, atol=1e-5)
 
 
+def test_single_precision_exponentials_are_right_to_a_few_roundings():
+    far = np.linspace(0.0, 100.0, 100_003, dtype=np.float32)[:, None]
+    zero = np.zeros((1, 1), dtype=np.float32)
+    found = Laplacian(1.0).block(far, zero).astype(np.float64)
+    np.testing.assert_allclose(found, np.exp(-np.minimum(far.astype(float), 87.0)), rtol=5e-7)
+    assert found[0, 0] == 1.0
+    assert (np.diff(found[:, 0]) <= 1e-7 * found[:-1, 0]).all()
+    assert np.isnan(Laplacian(1.0).block(np.full_like(zero, np.nan), zero)).all()
+
+
 @pytest.mark.parametrize(("kernel", "formula"), CASES[:-1])
 def test_dense_and_sparse_rows_mix_and_results_go_where_they_are_told(kernel, formula):
     for rows, columns in ((A, sp.csr_array(B)), (sp.csr_array(A), B), (A, B)):

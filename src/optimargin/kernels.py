@@ -12,6 +12,12 @@ import scipy.sparse as sp
 from optimargin.rows import compiled, sqnorms
 
 _SMALLEST = -87.0  # exponent of the least single-precision number that is not slow to work with
+_MIN, _MAX, _ONE = np.float32(_SMALLEST), np.float32(0.0), np.float32(1.0)
+_LN2, _LOG2E = np.float32(np.log(2.0)), np.float32(1.0 / np.log(2.0))
+_TO_E = tuple(  # (e^f - 1) / f as a polynomial, for |f| up to log(2) / 2: off by a part in 10^7
+    np.float32(c) for c in (0.999999707, 0.499991495, 0.166676362, 0.0418979303, 0.00829031265)
+)
+_BIAS, _FRACTION = np.int32(127), np.int32(23)  # of the exponent, and bits below it
 _STRIP = 256  # rows whose features stay in the cache while others meet them
 
 
@@ -73,8 +79,7 @@ class RBF:
             K *= 2.0 * self.gamma
             K += left.astype(K.dtype)[:, None]
             K -= (self.gamma * sqnorms(B)).astype(K.dtype)
-        np.clip(K, _SMALLEST, 0.0, out=K)
-        return np.exp(K, out=K)
+        return _exponentials(K)
 
     def extended(self, B: np.ndarray) -> Extended:
         """Dense rows as `block` wants them on its right: see `ready`."""
@@ -83,6 +88,32 @@ class RBF:
     def diag(self, A: Any) -> np.ndarray:
         """Ones."""
         return np.ones(A.shape[0])
+
+
+def _exponentials(K: np.ndarray) -> np.ndarray:
+    """Exponents replaced by their exponentials: above 0 is rounding, below -87 is as good as -87.
+
+    In single precision by a loop of our own, which takes half as long as clip and exp.
+    """
+    if K.dtype == np.float32:
+        _raise_e(K)
+        return K
+    np.clip(K, _SMALLEST, 0.0, out=K)
+    return np.exp(K, out=K)
+
+
+@compiled
+def _raise_e(K):
+    """e^x = 2^k e^f with k whole: its bits are written down.  One pass, all vector units."""
+    c1, c2, c3, c4, c5 = _TO_E
+    for i in range(K.shape[0]):
+        row = K[i]
+        for j in range(len(row)):
+            x = min(max(row[j], _MIN), _MAX)
+            k = np.rint(x * _LOG2E)
+            f = x - k * _LN2
+            power = np.int32((np.int32(k) + _BIAS) << _FRACTION).view(np.float32)
+            row[j] = power * (_ONE + f * (c1 + f * (c2 + f * (c3 + f * (c4 + f * c5)))))
 
 
 class Extended(NamedTuple):
@@ -111,7 +142,7 @@ class Laplacian:
         K = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype) if out is None else out
         _city_blocks(A, np.ascontiguousarray(B.T), K)
         K *= -self.gamma
-        return np.exp(K, out=K)
+        return _exponentials(K)
 
     def diag(self, A: Any) -> np.ndarray:
         """Ones."""

@@ -61,7 +61,7 @@ class Sketch:
         n = self.shape[0]
         rows = np.sort(np.random.default_rng(0).permutation(n)[:_SAMPLE])
         left, total = 0.0, float(self.diag[rows].sum())
-        with blas_threads(self.threads):
+        with blas_threads(self.threads, self.shape[1]):
             for span in spans(len(rows), self._width):
                 some = rows[span]
                 left += float(self.landmarks.residual(self.X[some], self[some]).sum())

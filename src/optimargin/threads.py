@@ -6,6 +6,7 @@ data alone, so no result depends on how many threads there are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -18,6 +19,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _BLOCK = 1 << 19  # values in a block of rows
+_COLUMNS = 800  # of a matrix that more than one thread of BLAS works on
 
 
 def spans(n: int, width: int) -> list[slice]:
@@ -62,8 +64,13 @@ def spread(task: Callable[[R], T], ranges: Sequence[R], threads: int) -> list[T]
     return results
 
 
-def blas_threads(count: int) -> AbstractContextManager[Any]:
-    """Inside this context the BLAS libraries use at most ``count`` threads of their own."""
+def blas_threads(count: int, size: float = math.inf) -> AbstractContextManager[Any]:
+    """Inside this context the BLAS libraries use at most ``count`` threads of their own.
+
+    For matrices with fewer columns than pay, given by ``size``, it is one: on a busy machine
+    threads wait for each other longer than they work.
+    """
+    count = count if size >= _COLUMNS else 1
     return _controller().limit(limits=count, user_api="blas")
 
 

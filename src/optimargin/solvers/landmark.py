@@ -180,12 +180,13 @@ def _guide(problem: Problem, sketch: Sketch, h: np.ndarray, rng: np.random.Gener
     share = h[curved_rows].sum() / max(h[chosen].sum(), np.finfo(float).tiny)
     K = sketch[chosen]
     K *= np.sqrt(h[chosen] * share).astype(K.dtype)[:, None]
-    with blas_threads(problem.threads):
+    with blas_threads(problem.threads, S):
         phi = whitened(L, K, in_place=True)
         H = phi.T @ phi
         del K, phi
-        rounding = 4.0 * float(np.finfo(H.dtype).eps) * float(np.trace(H, dtype=np.float64))
-        H[np.diag_indices(S)] += max(1.0, rounding)
+    rounding = 4.0 * float(np.finfo(H.dtype).eps) * float(np.trace(H, dtype=np.float64))
+    H[np.diag_indices(S)] += max(1.0, rounding)
+    with blas_threads(1):  # a factor's threads wait for each other at every few columns
         return cholesky(H)
 
 

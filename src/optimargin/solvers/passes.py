@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from optimargin.loss import curvature, of_row, slope, value
 from optimargin.problem import Problem
-from optimargin.rows import compiled, feature_rows, push, score
+from optimargin.rows import compiled, feature_rows, fetch, push, score
 from optimargin.threads import shares, spread
 
 _WORTH_A_THREAD = 250_000  # numbers in a range of rows
@@ -55,9 +55,11 @@ def _pull(loss, into, y, weight, u, h):
 
 @compiled
 def _curve(rows, into, h):
-    for i in range(len(h)):
-        if h[i] != 0.0:
-            push(into, i, h[i] * score(rows, i))
+    some = np.flatnonzero(h)
+    for k in range(len(some)):
+        if k + 1 < len(some):  # rows that are far apart would each be waited for
+            fetch(rows, some[k + 1])
+        push(into, some[k], h[some[k]] * score(rows, some[k]))
 
 
 def ranges(problem: Problem, size: int) -> list[slice]:

@@ -43,8 +43,8 @@ from optimargin.threads import blas_threads
 HOW = ("margin", "greedy", "random", "kmeans")
 _POOL = 10_000  # rows among which landmarks are chosen, at least
 _POOL_EACH = 10  # the same for each landmark
-_FIRST = 4  # one landmark in so many is the first machine's
-_FEW = 100  # landmarks of the first machine, where there will be twice as many
+_FIRST = 4  # one landmark in so many is the first machine's, or ..
+_FEW = 100  # .. every other one, where that would be fewer
 _DRAWN = 2  # rows that are drawn for each that joins
 _ROUGH = Stop(tol=0.01, max_iter=6)  # of a machine that only tells where to place landmarks
 _BLOCK = 64  # rows that are judged at a time by the greedy choice, at most
@@ -195,7 +195,7 @@ def _grown(
     some, seed = some_rows(problem, pool), int(rng.integers(2**31))
     count = min(most, _FEW)
     if judges is None:
-        count = max(most // _FIRST, min(_FEW, most // 2), 1)
+        count = max(most // _FIRST if most >= _FIRST * _FEW else most // 2, 1)
     places, models, before = order[:count], Models(), np.inf
     while count < most or judges is not None:
         sketch = make_sketch(wish.at(some, places), some.X, wish.limit, problem.threads)
@@ -241,13 +241,14 @@ def _unlike(sketch: Sketch, rows: np.ndarray, pulls: Pulls, count: int) -> np.nd
     landmarks = sketch.landmarks
     kernel, bias, A = landmarks.kernel, landmarks.bias, landmarks.near(sketch.X[rows])
     dual = (pulls.dual[rows] / pulls.dual[rows].max()).astype(A.dtype)
-    with blas_threads(sketch.threads):
+    with blas_threads(sketch.threads, len(landmarks)):
         phi = landmarks.features(sketch[rows])
         R = kernel.block(A, A)
         R += bias**2
         R -= phi @ phi.T
         R *= dual[:, None]
         R *= dual
+    with blas_threads(1):
         (factored,) = scipy.linalg.get_lapack_funcs(("pstrf",), (R,))
         _, pivots, rank, _ = factored(R.T, lower=1, overwrite_a=1)
     return pivots[: min(rank, count)] - 1
@@ -274,7 +275,7 @@ def _models(problem: Problem, before: Models, seed: int) -> Models:
         return [drive(points, _ROUGH).coef]
     losses = problem.losses
     h, pull = (np.broadcast_to(f(losses, 0.0), problem.n) for f in (curvature, slope))
-    with blas_threads(problem.threads):
+    with blas_threads(problem.threads, len(landmarks)):
         phi = sketch.features()
         H = ((phi.T * h.astype(phi.dtype)) @ phi).astype(np.float64)
         H[np.diag_indices(len(H))] += 1.0
@@ -297,7 +298,7 @@ def _pulls(problem: Problem, sketch: Sketch, models: Models) -> Pulls:
     sums(K, np.stack(models), F)
     for y, f in zip(_sides(problem), F.T, strict=True):
         total += dual_of(losses, y * f) ** 2
-    with blas_threads(problem.threads):
+    with blas_threads(problem.threads, len(sketch.landmarks)):
         return Pulls(np.sqrt(total), sketch.landmarks.residual(sketch.X, K))
 
 
