@@ -184,9 +184,8 @@ def _guide(problem: Problem, sketch: Sketch, h: np.ndarray, rng: np.random.Gener
         phi = whitened(L, K, in_place=True)
         H = phi.T @ phi
         del K, phi
-    rounding = 4.0 * float(np.finfo(H.dtype).eps) * float(np.trace(H, dtype=np.float64))
-    H[np.diag_indices(S)] += max(1.0, rounding)
-    with blas_threads(1):  # a factor's threads wait for each other at every few columns
+        rounding = 4.0 * float(np.finfo(H.dtype).eps) * float(np.trace(H, dtype=np.float64))
+        H[np.diag_indices(S)] += max(1.0, rounding)
         return cholesky(H)
 
 

@@ -248,7 +248,6 @@ def _unlike(sketch: Sketch, rows: np.ndarray, pulls: Pulls, count: int) -> np.nd
         R -= phi @ phi.T
         R *= dual[:, None]
         R *= dual
-    with blas_threads(1):
         (factored,) = scipy.linalg.get_lapack_funcs(("pstrf",), (R,))
         _, pivots, rank, _ = factored(R.T, lower=1, overwrite_a=1)
     return pivots[: min(rank, count)] - 1

@@ -49,8 +49,8 @@ from optimargin.solvers.kernel_newton import KernelNewton, is_faster
 from optimargin.solvers.parting import Parting
 
 MERGES = ("auto", "rescaled", "blend", "concatenate", "same")
-_SAMPLE = 4096  # rows on which a level's gap is found
-_ROUGH = 0.01  # relative gap of parts that will be merged
+_SAMPLE = 2048  # rows on which a level's gap is found
+_ROUGH = 0.1  # relative gap of parts that will be merged
 _WORTH = 1e-3  # relative gain for which the search for the best blend goes on
 
 
