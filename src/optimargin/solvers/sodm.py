@@ -13,7 +13,9 @@ Source    sodm.txt, Algorithm 1; math.md section 4.  The rules of ``merge``:
           same         losses are those of the whole in every part, and nothing is rescaled: what
                        cascade, DC and DiP do
           Cascade, DC and DiP are other partitions; ``survivors`` leaves rows behind whose a_i is 0
-Cost      a level of K parts computes n^2/K kernel values and sends settings; a merge moves rows.
+Cost      parts among others are solved roughly, by a few rounds of coordinate descent, whatever
+          the conditioning: what they miss is small beside what parting them costs.
+          A level of K parts computes n^2/K kernel values and sends settings; a merge moves rows.
           Its gap is found on a sample of s rows, which costs s n values and sends s numbers:
           given w = w(a) the gap is a sum over rows, so the share of the sample tells.  When a
           merge no longer lowers the objective of the sample, it was the last
@@ -50,7 +52,7 @@ from optimargin.solvers.parting import Parting
 
 MERGES = ("auto", "rescaled", "blend", "concatenate", "same")
 _SAMPLE = 2048  # rows on which a level's gap is found
-_ROUGH = 0.1  # relative gap of parts that will be merged
+_ROUGH, _ROUNDS = 0.1, 20  # relative gap of a part among others, and its rounds at most
 _WORTH = 1e-3  # relative gain for which the search for the best blend goes on
 
 
@@ -63,6 +65,7 @@ class Level(NamedTuple):
     merge: str
     limit: int  # bytes for a part's kernel matrix
     stop: Stop
+    rough: bool  # one part among others
     seed: int
 
 
@@ -87,19 +90,20 @@ class SODM:
         dual = dual * (1 if merge == "same" else count)
         state = {"dual": dual, "own": dual, "home": part}
         shards = parting.scatter(problem, part, state)
-        level = Level(gram.kernel, gram.shift, _weight(problem), merge, 0, stop, self.seed)
+        level = Level(gram.kernel, gram.shift, _weight(problem), merge, 0, stop, True, self.seed)
         history: list[Round] = []
         while True:
             rounds += 1
-            is_last = len(shards) == 1 or rounds == parting.levels
+            rough = len(shards) > 1
             left = None if stop.time_limit is None else began + stop.time_limit
             level = level._replace(
                 limit=gram.limit // min(problem.threads, len(shards)),
                 stop=Stop(
-                    stop.tol if is_last else max(stop.tol, _ROUGH),
-                    stop.max_iter,
+                    max(stop.tol, _ROUGH) if rough else stop.tol,
+                    min(stop.max_iter, _ROUNDS) if rough else stop.max_iter,
                     None if left is None else max(left - time.perf_counter(), 1e-3),
                 ),
+                rough=rough,
             )
             shards, (unfinished, indefinite) = shards.step(_train, level)
             seconds = time.perf_counter() - began - paused
@@ -171,7 +175,8 @@ def _train(part: Part, level: Level) -> tuple[State, tuple[int, int]]:
     gram = make_gram(level.kernel, problem.X, problem.bias, level.limit, problem.threads)
     local = replace(problem, loss=scaled(problem.loss, share), gram=raised(gram, level.shift))
     smooth = is_smooth(problem.loss)
-    solver = KernelNewton(level.seed) if smooth and is_faster(local) else DCD(level.seed)
+    by_newton = smooth and not level.rough and is_faster(local)
+    solver = KernelNewton(level.seed) if by_newton else DCD(level.seed)
     found = drive(solver.points(local, _begin(local, state, level.merge)), level.stop)
     dual = found.coef * problem.y if found.dual is None else found.dual
     home = np.full(problem.n, state["home"].min())
