@@ -154,7 +154,7 @@ def choose(name: str, problem: Problem, seed: int) -> Solver:
 
 def _is_easy(problem: Problem) -> bool:
     """Whether coordinate descent gets there first on a linear machine."""
-    few = is_direct(problem)
+    few = is_direct(problem.d, problem.limit)
     if few and not sp.issparse(problem.X):
         return False
     return problem.stiffness <= (_STIFF_DIRECT if few else _STIFF_SPARSE)
@@ -164,4 +164,4 @@ def _can_be_whitened(problem: Problem) -> bool:
     """Whether an LDM can do without a variance: with a kernel, or on rows that fit as dense."""
     if problem.gram is not None or not problem.lam1:
         return True
-    return is_direct(problem) and 24 * problem.n * (problem.d + 1) <= problem.limit
+    return is_direct(problem.d, problem.limit) and 24 * problem.n * (problem.d + 1) <= problem.limit
