@@ -216,7 +216,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _report(self, machines: list[Machine]) -> None:
         worst = _worst([m.solution for m in machines])
         said = how_good(worst, self.tol, type(self).__name__)
-        if worst.status not in (Status.CONVERGED, Status.LEVELS):
+        if worst.status not in (Status.CONVERGED, Status.LEVELS, Status.AVERAGED):
             warnings.warn(said, ConvergenceWarning, stacklevel=5)
         elif self.verbose:
             print(said)
