@@ -61,6 +61,7 @@ class Problem:
     limit: float = np.inf  # bytes that a linear machine may spend on a Hessian
     lam1: float = 0.0  # weight of the variance of the margins
     lam2: float = 0.0  # weight of their mean
+    is_spread: bool = True  # over the rows: the loss of one weighs more where there are fewer
 
     @property
     def n(self) -> int:
