@@ -116,7 +116,7 @@ def test_clusters_are_set_beside_landmarks(benchmark, tmp_path, capsys):
 
 def test_dual_solvers_are_set_beside_each_other(benchmark, tmp_path, capsys):
     found = tmp_path / "found.json"
-    arguments = ["bqo", "--quick", "--limit", "10", "--json", str(found)]
+    arguments = ["bqo", "--quick", "--limit", "2", "--json", str(found)]
     assert benchmark("__main__").main([*arguments, "--pictures", str(tmp_path)]) == 0
     capsys.readouterr()
     tables = json.loads(found.read_text())["results"][0]["tables"]
@@ -133,7 +133,7 @@ def test_dual_solvers_are_set_beside_each_other(benchmark, tmp_path, capsys):
 
 def test_averages_are_set_beside_consensus(benchmark, tmp_path, capsys):
     found = tmp_path / "found.json"
-    arguments = ["dwpa", "--quick", "--limit", "10", "--json", str(found)]
+    arguments = ["dwpa", "--quick", "--limit", "2", "--json", str(found)]
     assert benchmark("__main__").main([*arguments, "--pictures", str(tmp_path)]) == 0
     capsys.readouterr()
     toy, bias, accuracy, agreement = json.loads(found.read_text())["results"][0]["tables"]
