@@ -16,7 +16,7 @@ import numpy as np
 
 from optimargin.engines.local import LocalShards
 from optimargin.problem import Point, Points, Problem, Solution, Start, Stop
-from optimargin.solvers.consensus import RELAXED, Consensus, Ridge
+from optimargin.solvers.consensus import Consensus, Ridge
 from optimargin.solvers.parted import NOWHERE, answer, begin
 from optimargin.solvers.parting import Parting
 
@@ -49,8 +49,3 @@ class ADMM:
         for rounds, stand in enumerate(stands):
             yield Point(stand.z, None, NOWHERE, stand.value, stand.bound, rounds)
         return None
-
-
-def relaxed(seed: int, parting: Parting) -> ADMM:
-    """The accelerated variant."""
-    return ADMM(seed, parting, RELAXED)

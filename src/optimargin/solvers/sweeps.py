@@ -18,6 +18,7 @@ import numpy as np
 from optimargin.loss import dual_step, of_row, row_gap, value
 from optimargin.problem import Problem
 from optimargin.rows import compiled, feature_rows, fetch, push, score
+from optimargin.solvers.dcd import push_all
 
 _AHEAD = 2  # rows that are on their way into the cache
 
@@ -59,7 +60,7 @@ def sweep(
 def model(problem: Problem, a: np.ndarray) -> np.ndarray:
     """The model sum_i a_i y_i x_i of a part."""
     w = np.zeros(problem.d + 1)
-    _push_all(feature_rows(problem.X, problem.bias, w), a * problem.y)
+    push_all(feature_rows(problem.X, problem.bias, w), a * problem.y)
     return w
 
 
@@ -78,13 +79,6 @@ def _sweep(loss, rows, y, weight, q, a, b, order, sigma, tau):
         if new != b[i]:
             push(rows, i, sigma * (new - b[i]) * y[i])
             b[i] = new
-
-
-@compiled
-def _push_all(rows, steps):
-    for i in range(len(steps)):
-        if steps[i] != 0.0:
-            push(rows, i, steps[i])
 
 
 @compiled
