@@ -156,7 +156,8 @@ def _certify(loss, rows, y, weight, q, a, first, last, u, gain, scored):
 
 
 @compiled
-def _push_all(rows, steps):
+def push_all(rows, steps):
+    """Add every row, times its step, to the model."""
     for i in range(len(steps)):
         if steps[i] != 0.0:
             push(rows, i, steps[i])
@@ -184,7 +185,7 @@ def _begin(problem: Problem, start: Start) -> tuple[np.ndarray, Any]:
     a = np.clip(a, losses.a_min, losses.a_max)
     b = (a + problem.pull) * y
     if b.any():
-        _push_all(rows, b)
+        push_all(rows, b)
     return a, rows
 
 
