@@ -22,9 +22,10 @@ from optimargin.engines.local import LocalShards, Part, State
 from optimargin.expansion import Expansion
 from optimargin.gram import Gram, make_gram, raised
 from optimargin.kernels import Kernel
-from optimargin.loss import Loss, is_smooth, is_unbounded, row_gap, scaled, value
+from optimargin.loss import is_smooth, is_unbounded, row_gap, scaled, value
 from optimargin.problem import Problem, Start, Status, Stop, drive
 from optimargin.solvers.dcd import DCD
+from optimargin.solvers.drawn import Drawn, chosen, rows_of
 from optimargin.solvers.kernel_newton import KernelNewton, is_faster
 
 _SAMPLE = 4096  # rows on which a level's gap is found
@@ -43,20 +44,6 @@ class Level(NamedTuple):
     seed: int
 
 
-class Drawn(NamedTuple):
-    """Some rows, how many each of them stands for, and the codes by which parts know them."""
-
-    X: Any
-    y: np.ndarray
-    weight: np.ndarray | None
-    times: np.ndarray
-    code: np.ndarray
-
-    def losses(self, loss: Loss) -> Loss:
-        """The loss of each row."""
-        return loss if self.weight is None else scaled(loss, self.weight)
-
-
 class Told(NamedTuple):
     """What the parts of a level say together; objectives are the machine's if there is one part."""
 
@@ -70,19 +57,15 @@ class Told(NamedTuple):
 # -- what parts are asked to do ------------------------------------------------------------------
 
 
-def draw(part: Part, n: int, seed: int) -> tuple[State, list[Drawn]]:
+def begin(part: Part, n: int, seed: int) -> tuple[State, list[Drawn]]:
     """Draw the part's share of the sample, and note who was drawn and where all rows are from."""
-    problem, m = part.problem, part.problem.n
-    count = min(m, -(-_SAMPLE * m // n))
-    rng = np.random.default_rng([seed, part.number])
-    rows = np.sort(rng.permutation(m)[:count])
+    m, rows = part.problem.n, rows_of(part, _SAMPLE, n, seed)
+    own = chosen(part, rows, _SAMPLE)
     code = np.full(m, -1)
-    code[rows] = part.number * (_SAMPLE + 1) + np.arange(count)
+    code[rows] = own.code
     dual = part.state.get("dual", np.zeros(m))
     state = {"dual": dual, "own": dual, "home": np.full(m, part.number), "drawn": code}
-    weight = None if problem.weight is None else problem.weight[rows]
-    times = np.full(count, m / max(count, 1))
-    return state, [Drawn(problem.X[rows], problem.y[rows], weight, times, code[rows])]
+    return state, [own]
 
 
 def train(part: Part, level: Level) -> tuple[State, Told]:
@@ -179,14 +162,6 @@ def support_size(shards: LocalShards, is_whole: bool) -> tuple[int, int]:
 
 
 # -- the sample ----------------------------------------------------------------------------------
-
-
-def joined(drawn: list[Drawn]) -> Drawn:
-    """The rows that all parts have drawn; parts follow each other, so codes are in order."""
-    X, y, weight, times, code = zip(*drawn, strict=True)
-    rows = sp.vstack(X, format="csr") if sp.issparse(X[0]) else np.concatenate(X)
-    weights = None if weight[0] is None else np.concatenate(weight)
-    return Drawn(rows, np.concatenate(y), weights, np.concatenate(times), np.concatenate(code))
 
 
 def look(shards: LocalShards, sample: Drawn, level: Level) -> tuple[float, float]:

@@ -32,7 +32,8 @@ import numpy as np
 from optimargin.engines.local import LocalShards
 from optimargin.kernels import Kernel
 from optimargin.problem import Point, Problem, Round, Solution, Start, Status, Stop, relative_gap
-from optimargin.solvers.levels import Level, Told, draw, joined, look, train
+from optimargin.solvers.drawn import joined
+from optimargin.solvers.levels import Level, Told, begin, look, train
 from optimargin.solvers.parting import Parting
 
 MERGES = ("auto", "rescaled", "blend", "concatenate", "same")
@@ -92,7 +93,7 @@ class SODM:
         stop, levels, paused, rounds = level.stop, self.parting.levels, 0.0, 0
         left = None if stop.time_limit is None else began + stop.time_limit
         n, threads = shards.whole.n, shards.whole.threads
-        shards, drawn = shards.step(draw, n, self.seed)
+        shards, drawn = shards.step(begin, n, self.seed)
         sample, history = joined(drawn), list[Round]()
         while True:
             rounds += 1
