@@ -34,9 +34,9 @@ def _against_the_rest(m: int, whole: Problem) -> Problem:
 def _pair(i: int, j: int, whole: Problem) -> Problem:
     """Class j against class i; the rows of others weigh nothing, and lam is spread over fewer."""
     inside = (whole.y == i) | (whole.y == j)
-    weight = np.ones(whole.n) if whole.weight is None else whole.weight
-    share = weight.sum() / max(weight[inside].sum(), 1e-300)
-    loss = scaled(whole.loss, float(share))
+    weight, loss = np.ones(whole.n) if whole.weight is None else whole.weight, whole.loss
+    if whole.is_spread:
+        loss = scaled(loss, float(weight.sum() / max(weight[inside].sum(), 1e-300)))
     return whole.binary(signs(whole.y == j), weight=weight * inside, loss=loss)
 
 

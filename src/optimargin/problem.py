@@ -61,6 +61,7 @@ class Problem:
     limit: float = np.inf  # bytes that a linear machine may spend on a Hessian
     lam1: float = 0.0  # weight of the variance of the margins
     lam2: float = 0.0  # weight of their mean
+    is_spread: bool = True  # over the rows: the loss of one weighs more where there are fewer
 
     @property
     def n(self) -> int:
@@ -228,6 +229,7 @@ class Status(Enum):
     PRECISION = "precision"
     INDEFINITE = "indefinite"
     LEVELS = "levels"
+    AVERAGED = "averaged"
 
     @property
     def advice(self) -> str:
@@ -246,6 +248,8 @@ _ADVICE = {
     " scale the features, pass X as float64, or accept the answer with a larger tol",
     Status.LEVELS: "the last merge that was asked for, or one that no longer changed the objective;"
     " raise levels, or lower tol",
+    Status.AVERAGED: "no other average of the parts' machines is better; choose a solver that goes"
+    " on, such as 'bqo' or 'admm', or fewer parts",
     Status.INDEFINITE: "the kernel matrix is not positive semi-definite, so the problem is not"
     " convex; choose another kernel (for sigmoid, a smaller gamma or coef0) or a smaller lam",
 }

@@ -7,6 +7,7 @@ from optimargin.estimators.ldm import LDMClassifier, LinearLDMClassifier
 from optimargin.estimators.linear import LinearODMClassifier
 from optimargin.estimators.linear_cv import LinearODMClassifierCV
 from optimargin.estimators.local import LocalODMClassifier
+from optimargin.estimators.svm import LinearSVMClassifier
 
 __all__ = [
     "LDMClassifier",
@@ -14,6 +15,7 @@ __all__ = [
     "LinearLDMClassifier",
     "LinearODMClassifier",
     "LinearODMClassifierCV",
+    "LinearSVMClassifier",
     "LocalODMClassifier",
     "ODMClassifier",
     "ODMClassifierCV",

@@ -167,14 +167,16 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         workers = min(whole.threads, count) if together else 1
         if workers > 1 and whole.sketch is not None:  # machines at once, a thread each
             whole = replace(whole, threads=max(whole.threads // workers, 1))
+        plan = Plan(self._solver(), self.multi_class, Stop(), seed, parting=self._parting())
         seconds = self.time_limit
         if seconds is not None:  # what is left of it, shared by the machines
-            seconds = max(seconds - (time.perf_counter() - began), 0.0) * workers / count
+            share = 1.0 if plan.is_shared(whole) else workers / count
+            seconds = max(seconds - (time.perf_counter() - began), 0.0) * share
         attributes = (lambda p: self._attributes(whole, [p])) if count == 1 else None
         with watching(self, whole.X, labels, attributes, judge) as watch:
             halt = Event()  # an interrupt reaches one thread only; the others look here
             stop = Stop(self.tol, self.max_iter, seconds, watch or (lambda *_: halt.is_set()))
-            plan = Plan(self._solver(), self.multi_class, stop, seed, parting=self._parting())
+            plan = plan._replace(stop=stop)
             # Small factorisations lose by threads, badly so on a busy machine.
             large = workers == 1 and whole.gram is not None and whole.n > _LARGE
             threads = whole.threads if large else 1
@@ -221,7 +223,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _report(self, machines: list[Machine]) -> None:
         worst = _worst([m.solution for m in machines])
         said = how_good(worst, self.tol, type(self).__name__)
-        if worst.status not in (Status.CONVERGED, Status.LEVELS):
+        if worst.status not in (Status.CONVERGED, Status.LEVELS, Status.AVERAGED):
             warnings.warn(said, ConvergenceWarning, stacklevel=5)
         elif self.verbose:
             print(said)

@@ -11,12 +11,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from optimargin.estimators.classifier import MarginClassifier
 from optimargin.estimators.kernelized import KernelClassifier
-from optimargin.estimators.linear import LinearODMClassifier
+from optimargin.estimators.linear import LinearClassifier
 from optimargin.loss import Loss, hinge
 from optimargin.solvers.choose import LDM_KERNEL, LDM_LINEAR
 from optimargin.solvers.parting import Parting
 
-_ODM_ONLY = ("lam", "mu", "theta", "n_partitions", "partition", "n_strata", "engine")
+_PARTS = ("n_partitions", "partition", "n_strata", "engine", "line_search")
+_ODM_ONLY = ("lam", "mu", "theta", *_PARTS)
 
 
 def _constraints(kind: type[MarginClassifier], solvers: tuple[str, ...]) -> dict[str, list[Any]]:
@@ -197,7 +198,7 @@ class LDMClassifier(_MomentsMixin, KernelClassifier):
         self.verbose = verbose
 
 
-class LinearLDMClassifier(_MomentsMixin, LinearODMClassifier):
+class LinearLDMClassifier(_MomentsMixin, LinearClassifier):
     """Linear large margin distribution machine: the ODM^L of the ODM paper, for many rows.
 
     Minimises, over the weights w (the intercept b is the weight of a constant feature of
@@ -276,7 +277,7 @@ class LinearLDMClassifier(_MomentsMixin, LinearODMClassifier):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = _constraints(
-        LinearODMClassifier, LDM_LINEAR
+        LinearClassifier, LDM_LINEAR
     )
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The linear classifier: a vector of weights, found in feature space."""
+"""Linear classifiers: a vector of weights, found in feature space."""
 
 from __future__ import annotations
 
@@ -17,7 +17,67 @@ from optimargin.solvers.choose import LINEAR
 from optimargin.solvers.parting import Parting
 
 
-class LinearODMClassifier(MarginClassifier):
+class LinearClassifier(MarginClassifier):
+    """What linear machines have in common: weights of features, and parts of the rows."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **MarginClassifier._parameter_constraints,
+        "solver": [StrOptions(set(LINEAR))],
+        "line_search": [StrOptions({"exact", "armijo"})],
+        "n_partitions": [Interval(Integral, 1, None, closed="left"), None],
+        "partition": [StrOptions(set(PARTITIONS))],
+        "n_strata": [Interval(Integral, 1, None, closed="left")],
+        "engine": [HasMethods("scatter"), None],
+    }
+
+    solver: str
+    line_search: str
+    n_partitions: int | None
+    partition: str
+    n_strata: int
+    engine: Any
+    fit_intercept: bool
+    memory_limit: float | str | None
+    coef_: np.ndarray
+    intercept_: np.ndarray
+
+    def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
+        return {"bias": float(self.fit_intercept), "limit": limit_in_bytes(self.memory_limit)}
+
+    def _parting(self) -> Parting:
+        return Parting(self.n_partitions, self.partition, self.n_strata, engine=self.engine)
+
+    def _solver(self) -> str:
+        name = super()._solver()
+        return "bqo-armijo" if name == "bqo" and self.line_search == "armijo" else name
+
+    def _attributes(self, whole: Problem, points: Any) -> dict[str, Any]:
+        W, bias = np.vstack([p.coef for p in points]), whole.bias
+        return {
+            "coef_": W[:, :-1].copy(),
+            "intercept_": W[:, -1] * bias,
+            "classes_": self.classes_,
+            "n_features_in_": self.n_features_in_,
+        }
+
+    def _fitting_start(self, start: Start, X: Any) -> Start:
+        fits = start.coef is not None and start.coef.shape[-1] == X.shape[1] + 1
+        coef = start.coef if fits else None
+        same = start.dual is not None and len(start.dual) == X.shape[0] and coef is not None
+        return Start(coef, start.dual if same else None)
+
+    def _scores(self, X: Any) -> np.ndarray:
+        return _scores(X, self.coef_, self.intercept_)
+
+    def _footprint(self, X: Any, rows: int) -> float:
+        parts = (X.data, X.indices) if sp.issparse(X) else (X,)
+        return sum(part.nbytes for part in parts) * rows / X.shape[0]
+
+    def _scores_on(self, whole: Problem, X: Any, values: np.ndarray | None) -> Scores:
+        return lambda W: _scores(X, W[:, :-1], W[:, -1] * whole.bias)
+
+
+class LinearODMClassifier(LinearClassifier):
     """Linear optimal margin distribution machine.
 
     Minimises, over the weights w (the intercept b is the weight of a constant feature of
@@ -41,15 +101,24 @@ class LinearODMClassifier(MarginClassifier):
         Half-width of the band around 1 in which a margin costs nothing; in [0, 1).  Wider
         than in `ODMClassifier`, because a plane that separates one class from the rest
         cannot keep all margins close to 1.
-    solver : {"auto", "dcd", "newton", "svrg", "csvrg", "dsvrg"}, default="auto"
-        Dual coordinate descent, Newton, or variance-reduced stochastic gradients;
-        ``solver_`` tells what "auto" chose.  Two solvers work on parts of the rows:
+    solver : str, default="auto"
+        "dcd", "newton" or "svrg": dual coordinate descent, Newton, or variance-reduced
+        stochastic gradients; ``solver_`` tells what "auto" chose.  Others work on parts of the
+        rows:
 
+        - "bqo": block-diagonal steps in the dual variables; "disdca" (CoCoA+) and "dsvm-ave"
+          are the same with steps of a fixed length.
+        - "admm", "admm-acc": consensus of a model for each part (over-relaxed).
+        - "tron": Newton steps inside a ball, by conjugate gradients.
         - "dsvrg": all parts find the gradient, then one after the other takes steps.
         - "csvrg": steps over a coreset of weighted rows, in one place, and all rows are read
           now and then to see where they led.
+        - "pa": the mean of a machine for each part; it stops there (status "averaged").
+        - "dwpa", "dwpa-acc": their best weighted mean.
 
         "newton" does too where there is an ``engine``, and is then what "auto" means.
+    line_search : {"exact", "armijo"}, default="exact"
+        How far a step of "bqo" goes.
     n_partitions : int, optional
         Parts; None means 8.
     partition : {"stratified", "random", "kmeans", "kmeans-strata", "blocks"}, default="stratified"
@@ -65,7 +134,7 @@ class LinearODMClassifier(MarginClassifier):
         How many strata.
     engine : object, optional
         What holds the parts, such as ``optimargin.engines.local.LocalEngine()``; None means
-        threads of this computer for "csvrg" and "dsvrg", and no parts for the others.
+        threads of this computer for solvers on parts, and no parts for the others.
     multi_class : {"mcodm", "mcodm-paper", "ovr", "ovo"}, default="mcodm"
         What more than two classes become.
 
@@ -73,7 +142,7 @@ class LinearODMClassifier(MarginClassifier):
           With mu > 0 its objective is not convex: a series of convex problems leads to a
           point that none of them improves, and the certificate is that of the last.
         - "mcodm-paper": the same with the outer loop of the mcODM paper, a heuristic.
-        - "ovr": every class against the rest.
+        - "ovr": every class against the rest; on parts of the rows, all in one pass.
         - "ovo": every class against every other, one vote each.
     fit_intercept : bool, default=True
         Whether to add a constant feature.
@@ -115,7 +184,7 @@ class LinearODMClassifier(MarginClassifier):
         A share of rows that the leave-one-out error never exceeds at the optimum.
     n_iter_ : int
     status_ : str
-        "converged", "max_iter", "time_limit", "callback" or "precision".
+        "converged", "max_iter", "time_limit", "callback", "precision" or "averaged".
     solver_ : str
     traffic_ : dict
         Where rows were in parts: ``"rounds"`` of calls to the parts, and the ``"bytes"`` that
@@ -135,15 +204,6 @@ class LinearODMClassifier(MarginClassifier):
     0.98
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **MarginClassifier._parameter_constraints,
-        "solver": [StrOptions(set(LINEAR))],
-        "n_partitions": [Interval(Integral, 1, None, closed="left"), None],
-        "partition": [StrOptions(set(PARTITIONS))],
-        "n_strata": [Interval(Integral, 1, None, closed="left")],
-        "engine": [HasMethods("scatter"), None],
-    }
-
     def __init__(
         self,
         *,
@@ -151,6 +211,7 @@ class LinearODMClassifier(MarginClassifier):
         mu: float = 0.5,
         theta: float = 0.6,
         solver: str = "auto",
+        line_search: str = "exact",
         n_partitions: int | None = None,
         partition: str = "stratified",
         n_strata: int = 32,
@@ -171,6 +232,7 @@ class LinearODMClassifier(MarginClassifier):
         self.mu = mu
         self.theta = theta
         self.solver = solver
+        self.line_search = line_search
         self.n_partitions = n_partitions
         self.partition = partition
         self.n_strata = n_strata
@@ -186,37 +248,6 @@ class LinearODMClassifier(MarginClassifier):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
-
-    def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
-        return {"bias": float(self.fit_intercept), "limit": limit_in_bytes(self.memory_limit)}
-
-    def _parting(self) -> Parting:
-        return Parting(self.n_partitions, self.partition, self.n_strata, engine=self.engine)
-
-    def _attributes(self, whole: Problem, points: Any) -> dict[str, Any]:
-        W, bias = np.vstack([p.coef for p in points]), whole.bias
-        return {
-            "coef_": W[:, :-1].copy(),
-            "intercept_": W[:, -1] * bias,
-            "classes_": self.classes_,
-            "n_features_in_": self.n_features_in_,
-        }
-
-    def _fitting_start(self, start: Start, X: Any) -> Start:
-        fits = start.coef is not None and start.coef.shape[-1] == X.shape[1] + 1
-        coef = start.coef if fits else None
-        same = start.dual is not None and len(start.dual) == X.shape[0] and coef is not None
-        return Start(coef, start.dual if same else None)
-
-    def _scores(self, X: Any) -> np.ndarray:
-        return _scores(X, self.coef_, self.intercept_)
-
-    def _footprint(self, X: Any, rows: int) -> float:
-        parts = (X.data, X.indices) if sp.issparse(X) else (X,)
-        return sum(part.nbytes for part in parts) * rows / X.shape[0]
-
-    def _scores_on(self, whole: Problem, X: Any, values: np.ndarray | None) -> Scores:
-        return lambda W: _scores(X, W[:, :-1], W[:, -1] * whole.bias)
 
 
 def _scores(X: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ from optimargin.estimators.path import Grid, Outcome, Scorer
 from optimargin.estimators.results import cv_results, followed, params_of
 from optimargin.estimators.search import explore
 from optimargin.problem import Status
-from optimargin.solvers.choose import PARTED
+from optimargin.solvers.choose import ON_PARTS
 
 LAMS = (1.0, 16.0, 256.0, 4096.0, 65536.0)
 _PARTS = (  # machines of a search are trained in one place
@@ -37,6 +37,7 @@ _PARTS = (  # machines of a search are trained in one place
     "merge",
     "survivors",
     "engine",
+    "line_search",
 )
 _CHOSEN = (  # not for the user to set
     "lam",
@@ -235,4 +236,4 @@ def kept(kind: type[MarginClassifier]) -> dict[str, list[Any]]:
     """The constraints of a plain classifier on what is not searched."""
     rules = {n: r for n, r in kind._parameter_constraints.items() if n not in _CHOSEN}
     (solvers,) = rules["solver"]
-    return {**rules, "solver": [StrOptions(solvers.options - set(PARTED))]}
+    return {**rules, "solver": [StrOptions(solvers.options - set(ON_PARTS))]}

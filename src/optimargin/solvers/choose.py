@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,9 +12,7 @@ import scipy.sparse as sp
 from optimargin.loss import is_smooth
 from optimargin.problem import Points, Problem, Solution, Start, Status, Stop, drive
 from optimargin.sketch import Sketch
-from optimargin.solvers.csvrg import CSVRG
 from optimargin.solvers.dcd import DCD
-from optimargin.solvers.dsvrg import DSVRG
 from optimargin.solvers.kernel_newton import KernelNewton, is_exact, is_faster
 from optimargin.solvers.landmark import LandmarkNewton
 from optimargin.solvers.ldm import LDM
@@ -22,14 +20,14 @@ from optimargin.solvers.ldm_svrg import LDMSVRG
 from optimargin.solvers.mcodm import McODM
 from optimargin.solvers.nearby import Nearby
 from optimargin.solvers.newton import Newton, is_direct
-from optimargin.solvers.parted_newton import PartedNewton
+from optimargin.solvers.on_parts import PARTED, on_parts, refuse_kinks
 from optimargin.solvers.parting import Parting
 from optimargin.solvers.sodm import SODM
 from optimargin.solvers.svrg import SVRG
 
-LINEAR = ("auto", "dcd", "newton", "svrg", "csvrg", "dsvrg")
+LINEAR = ("auto", "dcd", "newton", "svrg", *(name for name in PARTED if name != "bqo-armijo"))
 KERNEL = ("auto", "dcd", "newton", "landmark", "sodm")
-PARTED = ("sodm", "csvrg", "dsvrg")  # those of the two that work on parts of the rows
+ON_PARTS = ("sodm", *PARTED)  # those of the two that always work on parts of the rows
 LDM_LINEAR = ("auto", "dcd", "svrg")
 LDM_KERNEL = ("auto", "dcd")
 MULTI = ("auto", "dcd", "mcodm-paper")
@@ -57,7 +55,6 @@ _ON_KERNELS: dict[str, Callable[[int], Solver]] = {
 }
 _ON_FEATURES: dict[str, Callable[[int], Solver]] = {"dcd": DCD, "newton": Newton, "svrg": SVRG}
 
-_PARTED: dict[str, Callable[[int, Parting], Any]] = {"sodm": SODM, "csvrg": CSVRG, "dsvrg": DSVRG}
 _NO_PARTS = Parting()
 
 
@@ -72,9 +69,12 @@ def solve(
     """The answer to a problem by the solver of that name."""
     if problem.sketch is not None:
         return _over_landmarks(name, problem, start, stop, seed)
-    if problem.gram is None and parting.engine is not None:
-        return _over_engine(name, problem, start, stop, seed, parting=parting)
     if problem.classes > 2:
+        if problem.gram is None and parting.engine is not None:
+            raise ValueError(
+                "engine is for machines of two classes; with more, set multi_class='ovr' or 'ovo',"
+                " or leave engine=None."
+            )
         if name not in MULTI:
             raise ValueError(
                 f"solver={name!r} is for two classes; with more, set multi_class='ovr' or 'ovo',"
@@ -83,32 +83,16 @@ def solve(
         return McODM(seed, "value" if name == "mcodm-paper" else "index").solve(
             problem, start, stop
         )
-    if name in _PARTED:
-        return _PARTED[name](seed, parting).solve(problem, start, stop)
+    if name == "sodm":
+        return SODM(seed, parting).solve(problem, start, stop)
+    if problem.gram is None and (parting.engine is not None or name in PARTED):
+        return on_parts(name, problem.loss, seed, parting, stop.tol).solve(problem, start, stop)
     solver = choose(name, problem, seed)
     # The last of few Newton steps brings an exact answer: there is no reason to do without it.
     exact = solver.name == "newton" and is_exact(problem)
     goal = min(stop.tol, EXACT) if exact else stop.tol
     found = drive(solver.points(problem, start), stop._replace(tol=goal), solver.name)
     return judged_by(stop.tol, found)
-
-
-def _over_engine(
-    name: str, problem: Problem, start: Start, stop: Stop, seed: int, *, parting: Parting
-) -> Solution:
-    """The answer of a linear machine whose rows are with an engine."""
-    if problem.classes > 2:
-        raise ValueError(
-            "engine is for machines of two classes; with more, set multi_class='ovr' or 'ovo',"
-            " or leave engine=None."
-        )
-    solvers = {**_PARTED, "newton": PartedNewton, "auto": PartedNewton}
-    if name not in solvers:
-        raise ValueError(
-            f"solver={name!r} needs all rows in one place; with an engine choose 'auto', 'newton',"
-            " 'csvrg' or 'dsvrg'."
-        )
-    return solvers[name](seed, parting).solve(problem, start, stop)
 
 
 def _over_landmarks(name: str, problem: Problem, start: Start, stop: Stop, seed: int) -> Solution:
@@ -139,6 +123,7 @@ def judged_by(tol: float, found: Solution) -> Solution:
 
 def choose(name: str, problem: Problem, seed: int) -> Solver:
     """The solver of that name; ``"auto"`` weighs shape, sparsity and conditioning."""
+    refuse_kinks(name, problem.loss)
     if problem.lam1 or problem.lam2 or not is_smooth(problem.loss):
         if name == "auto":
             name = "dcd" if _can_be_whitened(problem) else "svrg"
@@ -154,7 +139,7 @@ def choose(name: str, problem: Problem, seed: int) -> Solver:
 
 def _is_easy(problem: Problem) -> bool:
     """Whether coordinate descent gets there first on a linear machine."""
-    few = is_direct(problem)
+    few = is_direct(problem.d, problem.limit)
     if few and not sp.issparse(problem.X):
         return False
     return problem.stiffness <= (_STIFF_DIRECT if few else _STIFF_SPARSE)
@@ -164,4 +149,4 @@ def _can_be_whitened(problem: Problem) -> bool:
     """Whether an LDM can do without a variance: with a kernel, or on rows that fit as dense."""
     if problem.gram is not None or not problem.lam1:
         return True
-    return is_direct(problem) and 24 * problem.n * (problem.d + 1) <= problem.limit
+    return is_direct(problem.d, problem.limit) and 24 * problem.n * (problem.d + 1) <= problem.limit

@@ -15,11 +15,14 @@ _BLOCK = 1 << 15  # rows at a time: the temporaries are many
 def left_out(problem: Problem, solution: Solution) -> np.ndarray:
     """The paper's leave-one-out bound, and the count that holds.
 
-    They are theorems about two classes.
+    They are theorems about two classes; a loss with kinks needs dual variables, which stay with
+    the parts where rows are in parts.
     """
-    if problem.classes > 2:
+    if problem.classes == 2 and is_smooth(problem.loss):
+        return _by_margins(problem, solution)
+    if problem.classes > 2 or solution.dual is None:
         return np.full(2, np.nan)
-    return _by_margins(problem, solution) if is_smooth(problem.loss) else _ldm(problem, solution)
+    return _ldm(problem, solution)
 
 
 def _by_margins(problem: Problem, solution: Solution) -> np.ndarray:
@@ -39,7 +42,7 @@ def _ldm(problem: Problem, solution: Solution) -> np.ndarray:
     # SVRG whitens no rows; their norms as given are larger, which keeps the bounds valid.
     rows = vars(problem).get("whitened", problem)
     kept = problem.kept if rows is not problem else slice(None)
-    assert solution.dual is not None
+    assert solution.dual is not None  # see `left_out`
     a, u = solution.dual[kept], solution.margin[kept]
     theorem = loo_bound(rows.loss, a, rows.sqnorms, rows.weight, rule="paper")
     count = ldm_loo_bound(

@@ -48,7 +48,7 @@ class Newton:
 
     def points(self, problem: Problem, start: Start) -> Points:
         """A point after each Newton step."""
-        direct = is_direct(problem) if self.direct is None else self.direct
+        direct = is_direct(problem.d, problem.limit) if self.direct is None else self.direct
         w, rounds = yield from self._begin(problem, start, direct)
         here, forcing = look(problem, w, margins(problem, w)), 0.1
         while True:
@@ -147,9 +147,9 @@ def has_pilot(problem: Problem) -> bool:
     return problem.n > max(_PILOT, _PILOT_SHARE * 64 * problem.d)
 
 
-def is_direct(problem: Problem) -> bool:
-    """Whether the Hessian is formed and factored, rather than applied."""
-    return problem.d <= _DIRECT_UP_TO and 8 * (problem.d + 1) ** 2 <= problem.limit
+def is_direct(d: int, limit: float) -> bool:
+    """Whether the Hessian in d features is formed and factored, rather than applied."""
+    return d <= _DIRECT_UP_TO and 8 * (d + 1) ** 2 <= limit
 
 
 def _factored(problem: Problem, h: np.ndarray, g: np.ndarray) -> np.ndarray:

@@ -15,11 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from optimargin.engines.local import LocalShards, Part, State
+from optimargin.loss import dual_of, value
 from optimargin.problem import Point, Points, Problem, Solution, Start, Stop, drive
 from optimargin.solvers.parting import Parting
 from optimargin.solvers.passes import margins, pull
+from optimargin.solvers.sweeps import model
 
-_NOWHERE = np.empty(0)  # the margins of a point whose rows are elsewhere
+NOWHERE = np.empty(0)  # the margins of a point whose rows are elsewhere
 
 
 class Here(NamedTuple):
@@ -32,7 +34,7 @@ class Here(NamedTuple):
     def point(self, rounds: int) -> Point:
         """The same with the certificate: half the squared norm of the gradient."""
         bound = self.value - 0.5 * float(self.gradient @ self.gradient)
-        return Point(self.w, None, _NOWHERE, self.value, bound, rounds)
+        return Point(self.w, None, NOWHERE, self.value, bound, rounds)
 
 
 def begun(problem: Problem, start: Start) -> np.ndarray:
@@ -47,9 +49,11 @@ def here(w: np.ndarray, told: tuple[float, np.ndarray]) -> Here:
 
 
 def own(part: Part) -> Problem:
-    """The problem of a part, with other weights where its rows have some for now."""
-    weight = part.state.get("weight")
-    return part.problem if weight is None else replace(part.problem, weight=weight)
+    """The problem of a part, with other weights or features where its rows have some for now."""
+    problem, weight, features = part.problem, part.state.get("weight"), part.state.get("features")
+    if features is not None:
+        problem = replace(problem, X=features, bias=0.0)
+    return problem if weight is None else replace(problem, weight=weight)
 
 
 def see(part: Part, w: np.ndarray) -> tuple[State, tuple[float, np.ndarray]]:
@@ -58,6 +62,13 @@ def see(part: Part, w: np.ndarray) -> tuple[State, tuple[float, np.ndarray]]:
     u = margins(problem, w)
     found = pull(problem, u)
     return {**part.state, "margin": u}, (found.total, found.gradient)
+
+
+def begin(part: Part, w: np.ndarray) -> tuple[State, tuple[float, np.ndarray]]:
+    """The dual variables that belong to a model; its losses, and the model that they make."""
+    losses, u = part.problem.losses, margins(part.problem, w)
+    a = dual_of(losses, u)
+    return {"dual": a}, (float(value(losses, u).sum()), model(part.problem, a))
 
 
 def answer(

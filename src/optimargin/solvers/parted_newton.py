@@ -58,18 +58,18 @@ class PartedNewton:
         whole = shards.whole
         direct = self.direct
         if direct is None:
-            direct = is_direct(replace(whole, limit=whole.limit / len(shards)))
+            direct = is_direct(whole.d, whole.limit / len(shards))
         w = begun(whole, start)
         if start.coef is None and has_pilot(whole):
             w = shards.sum(_pilot, whole.n, self.seed)
-        shards, (total, gradient, packed) = shards.step(_stand, w, direct)
+        shards, (total, gradient, packed) = shards.step(stand, w, direct)
         at, rounds, forcing = here(w, (total, gradient)), 0, 0.1
         while True:
             yield at.point(rounds)
             if direct:
                 p = -solved(_unpacked(packed, len(w)), at.gradient)
             else:
-                p = -conjugate_gradients(partial(shards.sum, _curve), at.gradient, forcing)
+                p = -conjugate_gradients(partial(shards.sum, curve), at.gradient, forcing)
             shards, t = _step(shards, at, p)
             shards, (total, gradient, packed) = shards.step(_go, t, direct)
             new = here(at.w + t * p, (total, gradient))
@@ -93,7 +93,7 @@ def _step(shards: LocalShards, at: Here, p: np.ndarray) -> tuple[LocalShards, fl
     return shards, valley(slope, float(at.gradient @ p))
 
 
-def _stand(part: Part, w: np.ndarray, direct: bool) -> tuple[State, Told]:
+def stand(part: Part, w: np.ndarray, direct: bool) -> tuple[State, Told]:
     """Begin at w."""
     return _look(part, margins(part.problem, w), direct)
 
@@ -131,7 +131,7 @@ def _unpacked(packed: np.ndarray, size: int) -> np.ndarray:
     return H
 
 
-def _curve(part: Part, v: np.ndarray) -> np.ndarray:
+def curve(part: Part, v: np.ndarray) -> np.ndarray:
     """The Hessian of the losses times v."""
     return curved(part.problem, part.state["curvature"], v)
 

@@ -12,6 +12,7 @@ from optimargin.problem import Problem, Solution, Start, Status, Stop
 from optimargin.solvers.choose import solve
 from optimargin.solvers.exactness import exact_gap
 from optimargin.solvers.left_out import left_out
+from optimargin.solvers.on_parts import is_shared, on_parts, solve_together
 from optimargin.solvers.parting import Parting
 
 _UNKNOWN = np.full(2, np.nan)
@@ -30,6 +31,10 @@ class Plan(NamedTuple):
     seed: int
     bounds: bool = True
     parting: Parting = Parting()
+
+    def is_shared(self, whole: Problem) -> bool:
+        """Whether the machines are trained together, on parts that they share."""
+        return is_shared(self.solver, self.kind, whole, self.parting)
 
 
 class Machine(NamedTuple):
@@ -57,15 +62,23 @@ def train(
     cold = [Start()] * len(makers)
 
     def all_of(whole: Problem, starts: list[Start]) -> list[Machine]:
-        def one(maker: Part, start: Start) -> Machine:
-            problem = maker(whole).narrowed()
-            solution = solve(plan.solver, problem, start, plan.stop, plan.seed, plan.parting)
+        def judged(problem: Problem, solution: Solution) -> Machine:
             if not plan.bounds:
                 return Machine(solution, _UNKNOWN, np.nan)
             exact = exact_gap(problem, solution, 1.0 / len(makers))
             return Machine(solution, left_out(problem, solution), exact)
 
-        return list(each(one, makers, starts))
+        def one(maker: Part, start: Start) -> Machine:
+            problem = maker(whole).narrowed()
+            solution = solve(plan.solver, problem, start, plan.stop, plan.seed, plan.parting)
+            return judged(problem, solution)
+
+        if not plan.is_shared(whole):
+            return list(each(one, makers, starts))
+        rows, stop, seed, parting = whole.narrowed(), plan.stop, plan.seed, plan.parting
+        solver = on_parts(plan.solver, whole.loss, seed, parting, stop.tol)
+        found = solve_together(solver, rows, makers, starts, stop, seed=seed, parting=parting)
+        return [judged(make(rows), answer) for make, answer in zip(makers, found, strict=True)]
 
     machines = all_of(whole, starts if starts and len(starts) == len(makers) else cold)
     if any(m.solution.status is Status.INDEFINITE for m in machines):

@@ -1,0 +1,175 @@
+"""The linear support vector machine, trained as the ODM is: on one machine or on parts."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from optimargin.estimators.linear import LinearClassifier
+from optimargin.loss import Loss, hinge, squared_hinge
+
+_LOSSES = {"hinge": hinge, "squared_hinge": squared_hinge}
+_ODM_ONLY = ("lam", "mu", "theta")
+
+
+class LinearSVMClassifier(LinearClassifier):
+    """Linear support vector machine, with a certificate, and on parts of the rows if need be.
+
+    Minimises, over the weights w (the intercept b is the weight of a constant feature of
+    value 1 and is penalised with the others)::
+
+        1/2 |w|^2 + C sum_i s_i loss(u_i),   loss(u) = (1-u)_+ or (1-u)_+^2
+
+    where u_i = y_i (w.x_i + b) is the margin of row i and s_i its weight: the machine of
+    scikit-learn's ``LinearSVC(loss=loss, C=C)``.
+
+    Parameters
+    ----------
+    loss : {"hinge", "squared_hinge"}, default="hinge"
+        The loss of a margin: the L1-SVM and the L2-SVM.
+    C : float, default=1.0
+        Weight of the losses: the inverse of regularisation.
+    solver : str, default="auto"
+        "dcd" or "newton": dual coordinate descent or, with the squared hinge, Newton;
+        ``solver_`` tells what "auto" chose.  "svrg" is variance-reduced stochastic gradients.
+        Others work on parts of the rows:
+
+        - "bqo": block-diagonal steps in the dual variables; "disdca" (CoCoA+) and "dsvm-ave"
+          are the same with steps of a fixed length.
+        - "admm", "admm-acc": consensus of a model for each part (over-relaxed).
+        - "pa": the mean of a machine for each part; it stops there (status "averaged").
+        - "dwpa", "dwpa-acc": their best weighted mean.
+        - "tron", "dsvrg", "csvrg": with the squared hinge, as in `LinearODMClassifier`.
+
+        With an ``engine``, "auto" is "newton" (squared hinge) or "bqo" (hinge).
+    line_search : {"exact", "armijo"}, default="exact"
+        How far a step of "bqo" goes.
+    n_partitions : int, optional
+        Parts; None means 8.
+    partition : {"stratified", "random", "kmeans", "kmeans-strata", "blocks"}, default="stratified"
+        Which rows make a part: see `LinearODMClassifier`.
+    n_strata : int, default=32
+        How many strata.
+    engine : object, optional
+        What holds the parts, such as ``optimargin.engines.local.LocalEngine()``; None means
+        threads of this computer for solvers on parts, and no parts for the others.
+    multi_class : {"ovr", "ovo"}, default="ovr"
+        More than two classes: each against the rest (on parts of the rows, all in one pass),
+        or every class against every other, one vote each.
+    fit_intercept : bool, default=True
+        Whether to add a constant feature.
+    class_weight : dict or "balanced", optional
+        Factors on the losses of each class.
+    tol : float, default=1e-4
+        Relative duality gap at which to stop.
+    max_iter : int, default=1000
+        Most rounds of the solver.
+    time_limit : float, optional
+        Seconds after which to stop with the best answer so far.
+    warm_start : bool, default=False
+        Continue from the last fit.
+    memory_limit : float or str, optional
+        Bytes, or text such as "2GB", that a Hessian may take; None means half of what is free.
+    n_jobs : int, optional
+        Threads; None means all cores.
+    random_state : int, RandomState or None
+        Decides the order of the rows, and which make a part.
+    verbose : int, default=0
+        Above 0, one live line of progress.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, n_features) or (n_machines, n_features)
+    intercept_ : ndarray of shape (1,) or (n_machines,)
+    classes_ : ndarray of shape (n_classes,)
+    objective_, dual_gap_ : float, or ndarray of shape (n_machines,)
+        The value of the objective above, and its relative duality gap: the objective is at
+        most that far above the optimum.
+    loo_bound_, loo_count_ : float, or ndarray of shape (n_machines,)
+        As in `LinearODMClassifier`; not a number with the hinge on parts of the rows.
+    n_iter_ : int
+        Rounds of the solver.
+    status_ : str
+        "converged", "max_iter", "time_limit", "callback", "precision" or "averaged".
+    solver_ : str
+    traffic_ : dict
+        Where rows were in parts: ``"rounds"`` of calls to the parts, and the ``"bytes"`` that
+        went there and back, of all machines.
+    history_ : dict of ndarrays
+        Columns machine, round, objective, gap and time.
+
+    See Also
+    --------
+    LinearODMClassifier : Looks after all margins; ``mu=0, theta=0`` is the squared hinge.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from optimargin import LinearSVMClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> machine = LinearSVMClassifier(solver="bqo", n_partitions=4, random_state=0)
+    >>> model = make_pipeline(StandardScaler(), machine).fit(X, y)
+    >>> round(model.score(X, y), 2)
+    0.99
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **{k: v for k, v in LinearClassifier._parameter_constraints.items() if k not in _ODM_ONLY},
+        "loss": [StrOptions(set(_LOSSES))],
+        "C": [Interval(Real, 0, None, closed="neither")],
+        "multi_class": [StrOptions({"ovr", "ovo"})],
+    }
+
+    def __init__(
+        self,
+        *,
+        loss: str = "hinge",
+        C: float = 1.0,
+        solver: str = "auto",
+        line_search: str = "exact",
+        n_partitions: int | None = None,
+        partition: str = "stratified",
+        n_strata: int = 32,
+        engine: Any = None,
+        multi_class: str = "ovr",
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        time_limit: float | None = None,
+        warm_start: bool = False,
+        memory_limit: float | str | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.C = C
+        self.solver = solver
+        self.line_search = line_search
+        self.n_partitions = n_partitions
+        self.partition = partition
+        self.n_strata = n_strata
+        self.engine = engine
+        self.multi_class = multi_class
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.warm_start = warm_start
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _loss(self, total: float) -> Loss:
+        return _LOSSES[self.loss](float(self.C))
+
+    def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
+        return {**super()._data(X, weight, threads), "is_spread": False}
