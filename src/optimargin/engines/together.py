@@ -196,7 +196,7 @@ def _seen(part: Part, call: _Call) -> Part:
     state = {
         name.removeprefix(prefix): v for name, v in part.state.items() if name.startswith(prefix)
     }
-    return Part(call.own(part.problem), state)
+    return part._replace(problem=call.own(part.problem), state=state)
 
 
 def _prefix(m: int, version: int) -> str:

@@ -132,8 +132,9 @@ def _scores(part: Part, level: Level, Z: Any) -> tuple[np.ndarray, list[tuple[An
 
 
 def _coefficients(part: Part, is_whole: bool) -> np.ndarray:
-    state = part.state
-    return state["coef"] if is_whole else state["mean"] * part.problem.y
+    state, problem = part.state, part.problem
+    b = state["coef"] if is_whole else state["mean"] * problem.y
+    return b if problem.weight is None else np.where(problem.weight > 0.0, b, 0.0)
 
 
 def _support(part: Part, is_whole: bool) -> list[tuple[Any, np.ndarray]]:

@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +44,14 @@ _NONE = np.empty(0)
 Model = tuple[np.ndarray, np.ndarray | None, np.ndarray]  # coefficients, dual variables, margins
 Describe = Callable[[LocalShards, bool], Model]  # of the parts, and whether they are the whole
 Regroup = Callable[[LocalShards], LocalShards]
+
+
+class Climbed(NamedTuple):
+    """The answer, the parts of the last level, and whether these are all rows in one part."""
+
+    found: Solution
+    shards: LocalShards
+    is_whole: bool
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ class SODM:
         level = self.level(gram.kernel, total, gram.limit, stop, shift=gram.shift)
         regroup = partial(self._clustered, problem, rng) if parting.how == "kmeans" else None
         describe = partial(_gathered, problem)
-        return self.climb(shards, level, began, describe=describe, regroup=regroup)[0]
+        return self.climb(shards, level, began, describe=describe, regroup=regroup).found
 
     def level(
         self, kernel: Kernel, total: float, limit: int, stop: Stop, *, shift: float = 0.0
@@ -78,13 +87,13 @@ class SODM:
 
     def climb(
         self,
-        shards: LocalShards,
+        shards: Any,
         level: Level,
         began: float,
         *,
         describe: Describe,
         regroup: Regroup | None = None,
-    ) -> tuple[Solution, LocalShards]:
+    ) -> Climbed:
         """From level to level: the answer, and the parts that have it as their state.
 
         ``describe`` says what of the model comes to the caller; ``regroup`` joins parts where
@@ -133,7 +142,7 @@ class SODM:
                 shards = self._merged(shards) if regroup is None else regroup(shards)
                 continue
             break
-        return Solution(
+        found = Solution(
             point.coef,
             point.dual,
             point.margin,
@@ -144,7 +153,8 @@ class SODM:
             self.name,
             history,
             shards.traffic.seen,
-        ), shards
+        )
+        return Climbed(found, shards, is_whole)
 
     def _merged(self, shards: LocalShards) -> LocalShards:
         """The next level: neighbours together."""
