@@ -31,7 +31,9 @@ ONLY = {
     "matplotlib": {"plots", "curves"},
     "typer": {"commands", "console", "cli"},
     "rich": {"commands", "console", "cli"},
-    "pyarrow": {"tables", "datasets", "datafile", "rowparts"},
+    "pyarrow": {"tables", "datasets", "datafile", "rowparts", "engines"},
+    "pyspark": {"engines", "spark"},
+    "py4j": {"engines"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 
