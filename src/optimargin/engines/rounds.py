@@ -129,7 +129,7 @@ def recalled(order: Order, facts: Facts) -> Part:
         )
     if not blocks.has_state(facts.path, order.version):
         _replay(order, facts, problem)
-    return Part(problem, blocks.read_state(facts.path, order.version))
+    return Part(problem, blocks.read_state(facts.path, order.version), facts.part)
 
 
 def _replay(order: Order, facts: Facts, problem: Problem) -> None:
@@ -147,7 +147,7 @@ def _replay(order: Order, facts: Facts, problem: Problem) -> None:
     for step in steps:
         before = blocks.read_state(facts.path, known)
         task, shared = pickle.loads(step.call)
-        state, _ = task(Part(problem, before), *shared)
+        state, _ = task(Part(problem, before, facts.part), *shared)
         blocks.write_state(facts.path, step.version, state, before, known)
         known = step.version
 
@@ -193,7 +193,7 @@ def moved(packed: Any, move: Move, anchors: Iterable[Facts]) -> Iterator[tuple[i
     order = opened(packed)
     for facts in anchors:
         part = recalled(order, facts)
-        problem, state = part
+        problem, state = part.problem, part.state
         row = blocks.numbers(facts.path, move.first[facts.part])
         goes = np.arange(problem.n) if move.only is None else np.flatnonzero(state[move.only])
         each = row_bytes(problem, np.arange(min(problem.n, 100)))
@@ -231,14 +231,14 @@ def featured(packed: Any, lease: str, generation: int, anchors: Iterable[Facts])
 
 def _made(order: Order, facts: Facts, part: Part) -> Iterator[Chunk]:
     task, shared = pickle.loads(order.call)
-    problem, state = part
+    problem, state = part.problem, part.state
     row = blocks.numbers(facts.path, -1)
     has_numbers = len(row) > 0 and row[0] >= 0
     for j, span in enumerate(spans(problem.n, 4096)):
         some = {name: np.array(values[span]) for name, values in state.items()}
         weight = None if problem.weight is None else problem.weight[span]
         few = _rows(problem, span, weight)
-        X = task(Part(few, some), *shared)
+        X = task(Part(few, some, facts.part), *shared)
         X = sp.csr_array(X) if sp.issparse(X) else np.ascontiguousarray(X)
         yield Chunk((facts.part, j), X, few.y, weight, row[span] if has_numbers else None, some)
 
