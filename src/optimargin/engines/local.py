@@ -11,7 +11,8 @@ close     what the parts hold is given back
 
 A task is a module-level function of a part and of what is shared, and says numbers or arrays, or
 a tuple of them, none larger than a vector of features or so.  Parts are added up in their order,
-so nothing depends on how many threads there are.  Rows of a part that follow each other in the
+so nothing depends on how many threads there are; lists are added as Python does, so a list of
+one thing from every part becomes a list of all.  Rows of a part that follow each other in the
 problem are not copied.
 """
 
@@ -33,10 +34,11 @@ State = dict[str, np.ndarray]  # an entry for every row
 
 
 class Part(NamedTuple):
-    """Some of the rows, and what belongs to them."""
+    """Some of the rows, what belongs to them, and which of the parts it is, from 0."""
 
     problem: Problem
     state: State
+    number: int = 0
 
 
 @dataclass
@@ -194,7 +196,8 @@ def _shards(
     problem: Problem, rows: list[np.ndarray], states: list[State], traffic: Traffic
 ) -> LocalShards:
     threads = max(problem.threads // len(rows), 1)
-    parts = [Part(_some(problem, r, threads), s) for r, s in zip(rows, states, strict=True)]
+    pairs = enumerate(zip(rows, states, strict=True))
+    parts = [Part(_some(problem, r, threads), s, k) for k, (r, s) in pairs]
     return LocalShards(problem, rows, parts, traffic)
 
 

@@ -165,7 +165,7 @@ def _weight(problem: Problem) -> float:
 
 def _train(part: Part, level: Level) -> tuple[State, tuple[int, int]]:
     """The machine of a part, from where its pieces stand; and what went wrong."""
-    problem, state = part
+    problem, state = part.problem, part.state
     weight = _weight(problem)
     share = level.total / weight if level.merge != "same" and weight > 0.0 else 1.0
     gram = make_gram(level.kernel, problem.X, problem.bias, level.limit, problem.threads)
@@ -213,11 +213,11 @@ def _blended(local: Problem, gram: Gram, A: np.ndarray, is_dual: bool) -> np.nda
 def _look(problem: Problem, shards: LocalShards, sample: np.ndarray, level: Level) -> Point:
     """The machine of a level, its objective and its bound: exact, or by the sample."""
     n = problem.n
-    if len(shards) == 1 and len(shards.rows[0]) == n:
+    if shards.sizes == [n]:
         coef, dual, margin = (shards.gather(name) for name in ("coef", "dual", "margin"))
         norm2, losses = float(coef @ (problem.y * margin)), problem.losses
         primal = 0.5 * norm2 + float(value(losses, margin).sum())
-        gap = shards.parts[0].state["gap"][0]
+        gap = shards.gather("gap")[0]
         return Point(coef, dual, margin, primal, primal - gap * abs(primal), 0)
     a = shards.gather("mean")
     f = shards.sum(_scores, level, problem.X[sample])
