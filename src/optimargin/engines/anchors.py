@@ -41,7 +41,6 @@ class Anchors:
         else:
             raise ClusterError("Rows of some parts were lost again and again.")
         self.facts: dict[int, Facts] = {facts.part: facts for facts in found}
-        self.digests = {part: facts.digest for part, facts in self.facts.items()}
         lease.roots.update(facts.path.rpartition("/")[0] for facts in found)
 
     def over(self, parts: Sequence[int]) -> Any:

@@ -17,6 +17,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 import numpy as np
 import scipy.sparse as sp
@@ -151,7 +152,9 @@ def _arrays(chunk: Chunk) -> dict[str, np.ndarray]:
         if values is not None:
             found[name] = values
     state = chunk.state or {}
-    return found | {f"state-{FIRST}/{name}": values for name, values in state.items()}
+    return found | {
+        os.path.join(f"state-{FIRST}", quote(name, "")): values for name, values in state.items()
+    }
 
 
 def _digest(chunk: Chunk) -> int:
@@ -235,7 +238,7 @@ def _mapped(path: str) -> dict[str, np.ndarray]:
     with os.scandir(path) as entries:
         for entry in entries:
             if entry.name.endswith(".npy"):
-                found[entry.name[:-4]] = _map(entry.path)
+                found[unquote(entry.name[:-4])] = _map(entry.path)
     if not found:
         raise FileNotFoundError(path)
     return found
@@ -319,7 +322,7 @@ def write_state(path: str, version: int, state: State, before: State, known: int
     os.makedirs(temporary)
     try:
         for name, values in state.items():
-            file = f"{name}.npy"
+            file = f"{quote(name, '')}.npy"
             if values is before.get(name):
                 try:
                     os.link(os.path.join(old, file), os.path.join(temporary, file))

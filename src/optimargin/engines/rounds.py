@@ -34,6 +34,14 @@ class Step(NamedTuple):
     call: bytes  # the task and what is shared, pickled
 
 
+class Known(NamedTuple):
+    """What the driver knows of a part: its place among the others, and its rows."""
+
+    number: int
+    digest: int
+    first: int  # number of its first row in the whole, where rows have no numbers of their own
+
+
 class Order(NamedTuple):
     """What the driver asks of every part.
 
@@ -43,16 +51,15 @@ class Order(NamedTuple):
 
     pose: Pose
     version: int
+    known: dict[int, Known]
     call: bytes = b""
     makes: int | None = None
-    digests: dict[int, int] | None = None
     drops: tuple[int, ...] = ()
     rubbish: tuple[int, ...] = ()
     log: tuple[Step, ...] | None = None
     base: int = FIRST
     states: dict[int, State] | None = None
     wants: str = ""  # the name of a state that is gathered
-    first: dict[int, int] | None = None  # with it: the number of every part's first row
 
 
 class Reply(NamedTuple):
@@ -100,9 +107,8 @@ def _reply(order: Order, facts: Facts) -> Reply:
     except Lost as lost:
         return Reply(facts.part, facts.path, f"lost {lost.what}", None)
     if order.wants:
-        assert order.first is not None
         values = np.array(part.state[order.wants])
-        row = np.array(blocks.numbers(facts.path, order.first[facts.part]))
+        row = np.array(blocks.numbers(facts.path, order.known[facts.part].first))
         return Reply(facts.part, facts.path, "said", (row, values))
     began = time.perf_counter()
     try:
@@ -122,34 +128,36 @@ def _reply(order: Order, facts: Facts) -> Reply:
 def recalled(order: Order, facts: Facts) -> Part:
     """A part with its rows and the version of its state that is asked for."""
     problem = blocks.opened(facts.path, order.pose)
-    if order.digests is not None and order.digests[facts.part] != facts.digest:
+    known = order.known[facts.part]
+    if known.digest != facts.digest:
         raise ValueError(
             "frame: its rows are others than they were the first time; persist it, or write it"
             " to a file, before it is placed."
         )
     if not blocks.has_state(facts.path, order.version):
         _replay(order, facts, problem)
-    return Part(problem, blocks.read_state(facts.path, order.version), facts.part)
+    return Part(problem, blocks.read_state(facts.path, order.version), known.number)
 
 
 def _replay(order: Order, facts: Facts, problem: Problem) -> None:
     """Make a version of the state from the last one that is here."""
     if order.log is None:
         raise Lost("state", facts.path)
-    steps, known = list(order.log), order.base
+    steps, version = list(order.log), order.base
     for k in reversed(range(len(steps))):
         if blocks.has_state(facts.path, steps[k].version):
-            known, steps = steps[k].version, steps[k + 1 :]
+            version, steps = steps[k].version, steps[k + 1 :]
             break
     else:
-        if order.states is not None and not blocks.has_state(facts.path, known):
-            blocks.write_state(facts.path, known, order.states[facts.part], {}, known)
+        if order.states is not None and not blocks.has_state(facts.path, version):
+            blocks.write_state(facts.path, version, order.states[facts.part], {}, version)
+    number = order.known[facts.part].number
     for step in steps:
-        before = blocks.read_state(facts.path, known)
+        before = blocks.read_state(facts.path, version)
         task, shared = pickle.loads(step.call)
-        state, _ = task(Part(problem, before, facts.part), *shared)
-        blocks.write_state(facts.path, step.version, state, before, known)
-        known = step.version
+        state, _ = task(Part(problem, before, number), *shared)
+        blocks.write_state(facts.path, step.version, state, before, version)
+        version = step.version
 
 
 def _portable(error: Exception) -> Exception:
@@ -183,7 +191,6 @@ class Move(NamedTuple):
     """Which of the new parts every part joins, and what goes there."""
 
     target: dict[int, int]
-    first: dict[int, int]  # number of its first row, where rows have no others
     stays: frozenset[int]  # parts whose rows are where they go already
     only: str | None
 
@@ -194,7 +201,7 @@ def moved(packed: Any, move: Move, anchors: Iterable[Facts]) -> Iterator[tuple[i
     for facts in anchors:
         part = recalled(order, facts)
         problem, state = part.problem, part.state
-        row = blocks.numbers(facts.path, move.first[facts.part])
+        row = blocks.numbers(facts.path, order.known[facts.part].first)
         goes = np.arange(problem.n) if move.only is None else np.flatnonzero(state[move.only])
         each = row_bytes(problem, np.arange(min(problem.n, 100)))
         width = max(_CHUNK * min(problem.n, 100) // max(each, 1), 64)
@@ -238,7 +245,7 @@ def _made(order: Order, facts: Facts, part: Part) -> Iterator[Chunk]:
         some = {name: np.array(values[span]) for name, values in state.items()}
         weight = None if problem.weight is None else problem.weight[span]
         few = _rows(problem, span, weight)
-        X = task(Part(few, some, facts.part), *shared)
+        X = task(Part(few, some, part.number), *shared)
         X = sp.csr_array(X) if sp.issparse(X) else np.ascontiguousarray(X)
         yield Chunk((facts.part, j), X, few.y, weight, row[span] if has_numbers else None, some)
 

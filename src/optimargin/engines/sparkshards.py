@@ -18,7 +18,7 @@ from optimargin.engines.anchors import Anchors
 from optimargin.engines.blocks import FIRST, Lost, Pose
 from optimargin.engines.cluster import ClusterError, Lease
 from optimargin.engines.local import State, Traffic, added
-from optimargin.engines.rounds import Move, Order, Reply, Step
+from optimargin.engines.rounds import Known, Move, Order, Reply, Step
 from optimargin.loss import Loss
 
 _ATTEMPTS = 4  # at a call, where parts do not find what is theirs
@@ -137,7 +137,6 @@ class SparkShards:
         groups = [self.parts[k : k + fan_in] for k in range(0, len(self), fan_in)]
         move = Move(
             {part: k for k, group in enumerate(groups) for part in group},
-            self._first,
             frozenset(group[0] for group in groups),
             only,
         )
@@ -177,7 +176,7 @@ class SparkShards:
 
     def gather(self, name: str) -> np.ndarray:
         """The state so named of all rows, in the order of the problem; placed ones by part."""
-        order = self._order(wants=name, first=self._first)
+        order = self._order(wants=name)
         found = [reply.value for reply in self._replies(order, self.parts)]
         values = found[0][1]
         out = np.zeros((self.whole.n, *values.shape[1:]), dtype=values.dtype)
@@ -196,10 +195,14 @@ class SparkShards:
         )
 
     @cached_property
-    def _first(self) -> dict[int, int]:
-        """The number of every part's first row, where rows have no numbers of their own."""
-        ends = np.cumsum([0, *self.sizes])
-        return dict(zip(self.parts, ends.tolist(), strict=False))
+    def _known(self) -> dict[int, Known]:
+        """What every part has to be."""
+        found, first = {}, 0
+        for k, part in enumerate(self.parts):
+            facts = self.anchors.facts[part]
+            found[part] = Known(k, facts.digest, first)
+            first += facts.rows
+        return found
 
     def _call(
         self,
@@ -219,7 +222,7 @@ class SparkShards:
         return said
 
     def _order(self, **given: Any) -> Order:
-        return Order(self.whole.pose, self.version.number, digests=self.anchors.digests, **given)
+        return Order(self.whole.pose, self.version.number, self._known, **given)
 
     def _with_past(self, order: Order, parts: Sequence[int]) -> Order:
         """The same with all that makes the state again."""
