@@ -31,6 +31,8 @@ NAMES = (
     "landmark",
     "sodm",
     "local",
+    "bqo",
+    "dwpa",
 )
 _RESULTS = Path(__file__).parent / "results"  # of the long ones, which continue where they stopped
 
@@ -107,8 +109,8 @@ def _command(name: str, options: Options) -> str:
     words += ["--only", options.only] if options.only else []
     words += ["--quick"] if options.quick else []
     words += ["--no-peers"] if not options.peers else []
-    words += ["--limit", f"{options.limit:g}"] if name == "landmark" else []
-    drawn = name in ("large", "classes", "landmark")
+    words += ["--limit", f"{options.limit:g}"] if name in ("landmark", "bqo", "dwpa") else []
+    drawn = name in ("large", "classes", "landmark", "bqo", "dwpa")
     words += ["--pictures", "DIR"] if options.pictures and drawn else []
     words += ["--search", "FILE"] if options.search and name == "defaults" else []
     return shlex.join(words)

@@ -14,7 +14,9 @@ from matplotlib.ticker import LogLocator, NullFormatter
 # in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
-DASHES = ("solid", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1)))
+DASHES = (
+    "solid", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1)), (0, (1, 3)),
+)  # fmt: skip
 _INK, _GRID = "#333333", "#dddddd"
 
 
@@ -51,25 +53,75 @@ def excesses(above: Mapping[str, Mapping[str, float]], path: Path) -> None:
 
 
 def descents(
-    paths: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]], path: Path
+    paths: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]],
+    path: Path,
+    across: str = "seconds",
+    down: str = "relative duality gap",
 ) -> None:
-    """Relative gap against seconds, both on log scales: a panel for each set."""
-    figure, axes = _sheet(1, len(paths), (1.0 + 3.4 * len(paths), 3.6), sharex=False)
-    for axis, (name, found) in zip(axes, paths.items(), strict=True):
-        for k, (method, (seconds, gap)) in enumerate(found.items()):
+    """What is left against seconds or rounds, both on log scales: a panel for each set."""
+    columns = min(len(paths), 4)
+    rows = -(-len(paths) // columns)
+    size = (1.0 + 3.4 * columns, 0.4 + 3.2 * rows)
+    figure, axes = _sheet(rows, columns, size, sharex=False)
+    for axis, (name, found) in zip(axes, paths.items(), strict=False):
+        for k, (method, (x, left)) in enumerate(found.items()):
             axis.plot(
-                seconds, gap, label=method, color=COLOURS[k], linestyle=DASHES[k],
+                x, left, label=method, color=COLOURS[k], linestyle=DASHES[k],
                 marker=MARKERS[k], markersize=3.0, linewidth=1.3,
             )  # fmt: skip
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.set_title(name, fontsize=10)
-        axis.set_xlabel("seconds")
+        axis.set_xlabel(across)
         axis.grid(color=_GRID, linewidth=0.7)
-    axes[0].set_ylabel("relative duality gap")
-    lines, names = axes[0].get_legend_handles_labels()
+    for axis in axes[len(paths) :]:
+        axis.set_visible(False)
+    for axis in axes[::columns]:
+        axis.set_ylabel(down)
+    shown = max(axes[: len(paths)], key=lambda axis: len(axis.lines))  # where all methods are
+    lines, names = shown.get_legend_handles_labels()
     figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
     _save(figure, path)
+
+
+def toy(
+    X: np.ndarray,
+    y: np.ndarray,
+    planes: Mapping[str, np.ndarray],
+    locals_: np.ndarray,
+    scores: tuple[Sequence[int], Mapping[str, Sequence[float]]],
+    path: Path,
+) -> None:
+    """Points of two classes with the line of each method over those of the parts; accuracies."""
+    figure, axes = _sheet(1, len(planes) + 1, (3.4 * (len(planes) + 1), 3.4), False, False)
+    low, high = X.min(axis=0) - 0.5, X.max(axis=0) + 0.5
+    for k, (axis, (name, plane)) in enumerate(zip(axes, planes.items(), strict=False)):
+        for sign, colour, marker in ((1, COLOURS[1], "o"), (-1, COLOURS[0], "s")):
+            inside = y == sign
+            axis.scatter(*X[inside].T, s=3, color=colour, marker=marker, alpha=0.4, linewidths=0)
+        for w in locals_:
+            _line(axis, w, low[1], high[1], color=_INK, linewidth=0.3, alpha=0.25)
+        _line(axis, plane, low[1], high[1], color=COLOURS[2 + k], linewidth=2.2)
+        axis.set_xlim(low[0], high[0])
+        axis.set_ylim(low[1], high[1])
+        axis.set_title(name, fontsize=10)
+    counts, found = scores
+    for k, (name, values) in enumerate(found.items()):
+        axes[-1].plot(
+            counts, values, label=name, color=COLOURS[2 + k], marker=MARKERS[k], linestyle=DASHES[k]
+        )
+    axes[-1].set_xlabel("parts")
+    axes[-1].set_title("test accuracy", fontsize=10)
+    axes[-1].grid(color=_GRID, linewidth=0.7)
+    axes[-1].legend(frameon=False, fontsize=9)
+    _save(figure, path)
+
+
+def _line(axis: Any, w: np.ndarray, low: float, high: float, **style: Any) -> None:
+    """Where w_0 x + w_1 z + w_2 = 0, for z from low to high."""
+    if abs(w[0]) > 1e-9:
+        z = np.array([low, high])
+        axis.plot(-(w[1] * z + w[2]) / w[0], z, **style)
 
 
 def accuracies(scores: Mapping[str, Sequence[float]], classes: Sequence[int], path: Path) -> None:

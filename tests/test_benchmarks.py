@@ -114,6 +114,37 @@ def test_clusters_are_set_beside_landmarks(benchmark, tmp_path, capsys):
     assert all(r["accuracy"] > 0.6 and r["prediction"] > 0.0 for r in table["records"])
 
 
+def test_dual_solvers_are_set_beside_each_other(benchmark, tmp_path, capsys):
+    found = tmp_path / "found.json"
+    arguments = ["bqo", "--quick", "--limit", "2", "--json", str(found)]
+    assert benchmark("__main__").main([*arguments, "--pictures", str(tmp_path)]) == 0
+    capsys.readouterr()
+    tables = json.loads(found.read_text())["results"][0]["tables"]
+    assert len(tables) == 5
+    records = tables[0]["records"] + tables[2]["records"]
+    assert len(records) == 5 + 7
+    for record in records:
+        primal, dual = record["primal 0.01"], record["dual 0.01"]
+        assert primal is not None or record["status"] == "time_limit"
+        assert dual is None or dual[0] >= 1.0
+    assert [row[0] for row in tables[-1]["rows"]] == ["primal", "dual"]
+    assert (tmp_path / "bqo-dual.png").is_file()
+
+
+def test_averages_are_set_beside_consensus(benchmark, tmp_path, capsys):
+    found = tmp_path / "found.json"
+    arguments = ["dwpa", "--quick", "--limit", "2", "--json", str(found)]
+    assert benchmark("__main__").main([*arguments, "--pictures", str(tmp_path)]) == 0
+    capsys.readouterr()
+    toy, bias, accuracy, agreement = json.loads(found.read_text())["results"][0]["tables"]
+    scores = {r["method"]: r["accuracy"] for r in toy["records"]}
+    assert scores["PA"][-1] < scores["DWPA"][-1] - 0.01
+    assert len(bias["rows"]) == 2
+    assert all(len(r["accuracy"]) == 3 for r in accuracy["records"])
+    assert {row[2] for row in agreement["rows"]} == {"DWPA", "DWPAacc", "DSVM", "DSVMacc"}
+    assert all((tmp_path / f"dwpa-{name}.png").is_file() for name in ("toy", "residual"))
+
+
 def test_a_fit_that_takes_too_long_is_stopped(benchmark):
     plans, trial = benchmark("plans"), benchmark("trial")
     X, y = benchmark("problems").curved(1000)

@@ -22,6 +22,7 @@ from optimargin import (
     LDMClassifier,
     LinearLDMClassifier,
     LinearODMClassifier,
+    LinearSVMClassifier,
     ODMClassifier,
 )
 
@@ -34,7 +35,13 @@ both = pytest.mark.parametrize("model", BOTH, ids=lambda m: type(m).__name__)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
-    [LinearODMClassifier(), ODMClassifier(), LDMClassifier(), LinearLDMClassifier()]
+    [
+        LinearODMClassifier(),
+        LinearSVMClassifier(),
+        ODMClassifier(),
+        LDMClassifier(),
+        LinearLDMClassifier(),
+    ]
 )
 def test_scikit_learn_has_no_complaints(estimator, check):
     check(estimator)

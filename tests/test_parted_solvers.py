@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -180,7 +181,7 @@ def test_exact_steps_climb_the_dual():
             Parting(4).scattered(posed(loss), 0), Start()
         )
         bounds = [point.bound for _, point in zip(range(40), points, strict=False)]
-        assert all(b >= a - 1e-12 * abs(a) for a, b in zip(bounds, bounds[1:], strict=False))
+        assert all(b >= a - 1e-12 * abs(a) for a, b in pairwise(bounds))
         assert bounds[-1] > 0.9 * optimum(loss)
 
 
@@ -271,17 +272,17 @@ def test_parameter_averaging_fails_on_the_toy_set_and_weights_do_not():
     from optimargin import LinearSVMClassifier
 
     rng = np.random.default_rng(0)
-    A, a = toy(1000, rng)
+    A, a = toy(400, rng)
     B, b = toy(5000, rng)
     accuracy = {
         name: LinearSVMClassifier(
-            C=0.1, solver=name, n_partitions=200, partition="random", random_state=0
+            C=0.2, solver=name, n_partitions=80, partition="random", random_state=0, tol=1e-3
         )
         .fit(A, a)
         .score(B, b)
         for name in ("pa", "dwpa", "dwpa-acc")
     }
-    exact = LinearSVMClassifier(C=0.1).fit(A, a).score(B, b)
+    exact = LinearSVMClassifier(C=0.2).fit(A, a).score(B, b)
     assert exact > 0.99
     assert accuracy["pa"] < exact - 0.03
     assert accuracy["dwpa"] > exact - 0.003

@@ -144,13 +144,15 @@ def train(
     ] = None,
     solver: Annotated[
         str | None,
-        _solver("auto, dcd, newton; landmark, sodm with a kernel; svrg, csvrg, dsvrg if linear."),
+        _solver(
+            "auto, dcd, newton; landmark, sodm with a kernel; if linear svrg, dsvrg, bqo, admm."
+        ),
     ] = None,
     n_landmarks: Annotated[
         int | None, _solver("Landmarks of a kernel machine on many rows; found by default.")
     ] = None,
     n_partitions: Annotated[
-        int | None, _solver("Parts of the rows, for sodm, csvrg and dsvrg.")
+        int | None, _solver("Parts of the rows, for solvers that work on them.")
     ] = None,
     tol: Annotated[float | None, _solver("Relative duality gap to reach.")] = None,
     max_iter: Annotated[int | None, _solver("Most rounds.")] = None,

@@ -44,7 +44,7 @@ class LinearSVMClassifier(LinearClassifier):
         - "dwpa", "dwpa-acc": their best weighted mean.
         - "tron", "dsvrg", "csvrg": with the squared hinge, as in `LinearODMClassifier`.
 
-        With an ``engine``, "auto" is "newton" (squared hinge) or "bqo" (hinge).
+        With an ``engine``, "auto" is "newton" (squared hinge) or "admm-acc" (hinge).
     line_search : {"exact", "armijo"}, default="exact"
         How far a step of "bqo" goes.
     n_partitions : int, optional

@@ -34,7 +34,7 @@ from optimargin.problem import (
     drive,
     relative_gap,
 )
-from optimargin.solvers.consensus import Consensus, Ridge
+from optimargin.solvers.consensus import Consensus, ridge_of
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.parted import NOWHERE, answer
 from optimargin.solvers.parting import Parting
@@ -73,12 +73,12 @@ class Averaging:
         """The mean, and with weights a point after each round; a start is of no use."""
         shards, W = learned(shards, self.seed)
         mean, rounds = W.mean(axis=0), 1
-        point, pulled = _judged(shards, mean, rounds)
+        point, pulled = judged(shards, mean, rounds)
         yield point
         if self.alpha is None:
             return Status.AVERAGED
         shards, W, beta = projected(shards, W)
-        least, bound, w, ridge = np.inf, -np.inf, mean, Ridge(W @ W.T)
+        least, bound, w, ridge = np.inf, -np.inf, mean, ridge_of(W)
         for stand in Consensus(self.seed, self.alpha).stands(shards, ridge, beta, W @ pulled):
             shards, rounds, bound = stand.shards, rounds + 1, max(bound, stand.bound)
             if stand.value < least:
@@ -86,7 +86,7 @@ class Averaging:
             yield Point(stand.z @ W, None, NOWHERE, stand.value, -np.inf, rounds)
             if relative_gap(least, bound) <= self.tol:
                 break
-        yield _judged(shards, w, rounds)[0]
+        yield judged(shards, w, rounds)[0]
         return Status.AVERAGED
 
 
@@ -107,7 +107,7 @@ def projected(shards: LocalShards, W: np.ndarray) -> tuple[LocalShards, np.ndarr
     return shards, np.vstack([W, np.zeros_like(W[:1])]), np.append(norms / len(W), 0.0)
 
 
-def _judged(shards: LocalShards, w: np.ndarray, rounds: int) -> tuple[Point, np.ndarray]:
+def judged(shards: LocalShards, w: np.ndarray, rounds: int) -> tuple[Point, np.ndarray]:
     """A point with the bound that the dual variables of the parts give; the model they make."""
     total, gap, pulled = shards.sum(_judge, w)
     primal, away = 0.5 * float(w @ w) + float(total), w - pulled

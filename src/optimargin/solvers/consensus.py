@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from optimargin.solvers.sweeps import Metric, certificate, model, sweep, variabl
 RELAXED = 1.6  # alpha of the accelerated variants
 _UNEVEN = 2.0  # ratio of the residuals beyond which rho changes
 _MOST = 10.0  # times that it changes at once
+_NOTHING = 1e-12  # eigenvalue, relative to the largest: models that are blends of others
 _WAIT = 4  # rounds between two changes, and half as many more for each change that there was
 
 
@@ -51,25 +52,32 @@ class Stand(NamedTuple):
 
 
 class Ridge(NamedTuple):
-    """The norm z'Gz: |z|^2, or that of models sum_k z_k w_k with ``gram`` the w_j.w_k."""
+    """The norm z'Gz: |z|^2, or by the eigenvalues and eigenvectors of another G."""
 
-    gram: np.ndarray | None = None
+    values: Any = 1.0
+    vectors: np.ndarray | None = None
 
     def times(self, z: np.ndarray) -> np.ndarray:
         """The product G z."""
-        return z if self.gram is None else self.gram @ z
+        return z if self.vectors is None else self.vectors @ (self.values * (z @ self.vectors))
 
     def solve(self, g: np.ndarray, weight: float) -> np.ndarray:
         """The z with (G + weight I) z = g."""
-        if self.gram is None:
+        if self.vectors is None:
             return g / (1.0 + weight)
-        return np.linalg.solve(self.gram + weight * np.eye(len(g)), g)
+        return self.vectors @ ((g @ self.vectors) / (self.values + weight))
 
     def inverse_square(self, r: np.ndarray) -> float:
         """The product r'G^-1 r, for r in the range of G."""
-        if self.gram is None:
+        if self.vectors is None:
             return float(r @ r)
-        return float(r @ np.linalg.lstsq(self.gram, r, rcond=1e-12)[0])
+        there = self.values > _NOTHING * self.values[-1]
+        return float(np.sum((r @ self.vectors)[there] ** 2 / self.values[there]))
+
+
+def ridge_of(models: np.ndarray) -> Ridge:
+    """The squared norm of sum_k z_k w_k, w_k the rows of ``models``."""
+    return Ridge(*np.linalg.eigh(models @ models.T))
 
 
 class Pace(NamedTuple):

@@ -64,9 +64,12 @@ ALONE = ("csvrg",)  # moves rows, so its machines cannot share them
 
 
 def on_parts(name: str, loss: Loss, seed: int, parting: Parting, tol: float) -> PartedSolver:
-    """The solver of that name; "auto" is Newton's method where the loss allows it."""
+    """The solver of that name; "auto" is Newton's method where the loss allows it.
+
+    Where it does not, the parts seek consensus: of all others that took the fewest rounds.
+    """
     if name == "auto":
-        name = "newton" if is_smooth(loss) else "bqo"
+        name = "newton" if is_smooth(loss) else "admm-acc"
     if name not in _MAKERS:
         choices = ", ".join(f"'{known}'" for known in _MAKERS if known != "bqo-armijo")
         raise ValueError(
