@@ -1,10 +1,7 @@
 """Stages of pyspark.ml: the answers of the local classifiers, and the manners of Spark."""
 
-import os
-import shutil
 import subprocess
 import sys
-import warnings
 from inspect import signature
 
 import numpy as np
@@ -22,7 +19,6 @@ from pyspark.ml.evaluation import BinaryClassificationEvaluator, MulticlassClass
 from pyspark.ml.feature import StandardScaler, VectorAssembler
 from pyspark.ml.linalg import Vectors
 from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from optimargin.spark import (
@@ -34,13 +30,7 @@ from optimargin.spark import (
 )
 from optimargin.spark.kernels import united
 
-pytestmark = [
-    pytest.mark.xdist_group("spark"),
-    pytest.mark.skipif(shutil.which("java") is None, reason="no Java: Spark is not tested"),
-    pytest.mark.filterwarnings("ignore::FutureWarning:pyspark"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.xdist_group("spark")
 
 RNG = np.random.default_rng(0)
 N, D = 600, 4
@@ -48,33 +38,6 @@ X = RNG.normal(size=(N, D)) * [1.0, 2.0, 0.5, 1.0]
 y = np.where(X @ [1.0, -0.5, 1.0, 0.0] + 0.5 * RNG.normal(size=N) > 0.2, 5.0, 3.0)
 WEIGHT = RNG.integers(0, 3, size=N).astype(float)
 COLUMNS = list("abcd")
-
-
-@pytest.fixture(scope="module")
-def spark():
-    """A session on this computer: workers are processes, and nothing else differs."""
-    before = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "PYTHONPATH")}
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    settings = {
-        "spark.driver.memory": "1g",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.log.level": "OFF",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("optimargin")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        session = builder.config(map=settings).getOrCreate()
-    yield session
-    session.stop()
-    for name, value in before.items():
-        os.environ.pop(name, None)
-        if value is not None:
-            os.environ[name] = value
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ The classifier travels with the function, once for each task.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,11 @@ def scored(classifier: Any, features: Column, kind: DataType) -> Column:
     For two classes the scores are -f and f.
     """
     given = F.unwrap_udt(features) if isinstance(kind, VectorUDT) else features
+    single = copy(classifier).set_params(n_jobs=1)  # other cores have other tasks
 
     def score(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         for batch in batches:
-            yield _answers(classifier, batch)
+            yield _answers(single, batch)
 
     # Types as objects: Spark reads them, and texts would be looked up in this module.
     score.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
