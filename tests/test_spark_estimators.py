@@ -170,7 +170,7 @@ def test_every_class_against_the_rest_in_one_pass(three):
     assert model.predict(row) == prediction[0]
     np.testing.assert_allclose(model.predictRaw(row).toArray(), raw[0], rtol=1e-12)
     one = SparkLinearODMClassifier(nPartitions=2).fit(frame.where("label < 4"))
-    assert model.summary.rounds < 3 * (one.summary.rounds + 3)
+    assert model.summary.rounds < 2 * one.summary.rounds
 
 
 def test_landmarks_are_those_of_a_sample_and_the_machine_is_exact_over_them(three):
@@ -207,7 +207,7 @@ def test_sodm_leads_to_the_machine_of_all_rows(spark):
     assert model.summary.iterations == 3  # 4, 2 and 1 parts
     np.testing.assert_array_equal(predicted(model, frame)[0], own.predict(points))
     np.testing.assert_allclose(
-        own.decision_function(points), local.decision_function(points), atol=0.02
+        own.decision_function(points), local.decision_function(points), atol=0.1
     )
 
 
@@ -265,15 +265,15 @@ def test_a_model_is_saved_over_another_and_knows_its_class(model, table, tmp_pat
 
 def test_a_cross_validator_chooses_among_params(table):
     stage = SparkLinearODMClassifier(nPartitions=2)
-    grid = ParamGridBuilder().addGrid(stage.lam, [1e-4, 100.0]).build()
+    grid = ParamGridBuilder().addGrid(stage.featuresCol, [["d"], COLUMNS]).build()  # d is noise
     judge = MulticlassClassificationEvaluator(metricName="accuracy")
     search = CrossValidator(
         estimator=stage, estimatorParamMaps=grid, evaluator=judge, numFolds=2, seed=1
     )
     found = search.fit(table)
-    assert found.bestModel.getLam() == 100.0
+    assert found.bestModel.getFeaturesCol() == COLUMNS
     assert len(found.avgMetrics) == 2
-    assert not stage.isSet("lam")
+    assert stage.getFeaturesCol() == "features"
 
 
 def test_one_vs_rest_of_spark_takes_our_classifier(three, tmp_path):
@@ -333,7 +333,7 @@ def test_params_have_setters_getters_and_the_defaults_of_the_local_classifiers(s
         ({"lam": -1.0}, "'lam' Param of SparkLinearODMClassifier"),
         ({"maxIter": 0}, "'maxIter' Param"),
         ({"partition": "blocks"}, "partition must be one of"),
-        ({"solver": "dcd"}, "solver='dcd' needs all rows"),
+        ({"solver": "dcd"}, "solver must be one of"),
     ],
 )
 def test_bad_input_is_named(table, given, said):

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from optimargin.estimators import LinearODMClassifier, LinearSVMClassifier, ODMClassifier
 from optimargin.problem import Stop
+from optimargin.solvers.on_parts import PARTED
 from optimargin.solvers.place import HOW
 from optimargin.spark.kernels import learn_kernel
 from optimargin.spark.models import (
@@ -47,7 +48,10 @@ class SparkClassifier(
     _local: ClassVar[Any]
     _model: ClassVar[type[FittedModel]]
     _input_kwargs: dict[str, Any]
-    _allowed: ClassVar[dict[str, tuple[str, ...]]] = {"partition": _PARTITIONS}
+    _allowed: ClassVar[dict[str, tuple[str, ...]]] = {
+        "partition": _PARTITIONS,
+        "solver": ("auto", "newton", *PARTED),
+    }
 
     def __init__(self, params: dict[str, Any]) -> None:
         super().__init__()
