@@ -96,13 +96,13 @@ def test_the_summary_tells_rounds_bytes_and_status(model):
     assert summary.history["gap"][-1] == summary.dualGap
 
 
-@pytest.mark.parametrize("solver", ["bqo", "admm"])
-def test_other_losses_and_solvers(table, solver):
-    model = SparkLinearSVMClassifier(C=0.1, solver=solver, nPartitions=2, tol=1e-3).fit(table)
-    local = LinearSVMClassifier(C=0.1, tol=1e-6).fit(X, y)
+def test_other_losses_and_solvers(table):
+    model = SparkLinearSVMClassifier(C=0.01, nPartitions=2, tol=1e-3).fit(table)
+    local = LinearSVMClassifier(C=0.01, tol=1e-6).fit(X, y)
     assert model.summary.dualGap <= 1e-3
     assert model.summary.objective == pytest.approx(local.objective_, rel=1.1e-3)
     assert type(model.toLocal()) is LinearSVMClassifier
+    assert model.summary.solver == "bqo"
 
 
 def test_weights_count_as_repetitions(table):
@@ -278,7 +278,7 @@ def test_a_cross_validator_chooses_among_params(table):
 
 def test_one_vs_rest_of_spark_takes_our_classifier(three, tmp_path):
     frame = three[2].withColumn("label", F.col("label") / 2).withColumn("weight", F.lit(2.0))
-    whole = OneVsRest(classifier=SparkLinearSVMClassifier(nPartitions=2), weightCol="weight")
+    whole = OneVsRest(classifier=SparkLinearODMClassifier(nPartitions=2), weightCol="weight")
     fitted = whole.fit(frame)
     assert len(fitted.models) == 3
     scored = fitted.transform(frame)

@@ -22,7 +22,6 @@ import scipy.sparse as sp
 from optimargin.engines.local import Part
 from optimargin.estimators.kernelized import gamma_of
 from optimargin.gram import precision
-from optimargin.kernels import Kernel
 from optimargin.landmarks import Landmarks
 from optimargin.loss import scaled
 from optimargin.memory import in_words
@@ -82,7 +81,7 @@ def _placed(local: Any, shards: Any) -> tuple[Landmarks, list[Start], float]:
         sample.X, code, sample.weight, loss, whole.bias, classes=whole.classes, threads=threads
     )
     kernel = local._kernel()
-    wish = Wish(kernel, count, local.landmarks, _dtype(kernel, sample.X, whole.n), whole.limit)
+    wish = Wish(kernel, count, local.landmarks, precision(kernel, sample.X, whole.n), whole.limit)
     with blas_threads(1):
         landmarks, models = landmarks_of(problem, wish, np.random.default_rng(seed))
     starts = [Start(np.append(landmarks.lift(b), 0.0)) for b in models]
@@ -105,7 +104,7 @@ def _learn_sodm(local: Any, shards: Any, stop: Stop) -> None:
         machines.append(_supported(climbed))
     found[0] = replace(found[0], traffic=shards.traffic.seen)
     Z, B = united(machines)
-    dtype = _dtype(kernel, Z, shards.whole.n)
+    dtype = precision(kernel, Z, shards.whole.n)
     adopt(local, local._expansion(np.full(Z.shape[0], -1), Z, B, dtype), found)
     local.residual_, local.exact_gap_ = 0.0, local.dual_gap_
 
@@ -140,11 +139,6 @@ def _keys(X: Any) -> Iterator[Any]:
         return (row.tobytes() for row in X)
     ends = zip(X.indptr[:-1], X.indptr[1:], strict=True)
     return ((X.indices[a:b].tobytes(), X.data[a:b].tobytes()) for a, b in ends)
-
-
-def _dtype(kernel: Kernel, X: Any, n: int) -> Any:
-    """The type of kernel values among n rows, of which these are some."""
-    return precision(kernel, X) if X.shape[0] == n else np.dtype(np.float32)
 
 
 def _room(local: Any, shards: Any) -> int:
