@@ -248,6 +248,8 @@ _RESULTS = {
 
 _TOLD = (
     "kernel",
+    "loss",
+    "C",
     "lam",
     "mu",
     "theta",

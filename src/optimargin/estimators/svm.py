@@ -112,7 +112,7 @@ class LinearSVMClassifier(LinearClassifier):
     >>> from sklearn.preprocessing import StandardScaler
     >>> from optimargin import LinearSVMClassifier
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> machine = LinearSVMClassifier(solver="bqo", n_partitions=4, random_state=0)
+    >>> machine = LinearSVMClassifier(solver="admm", n_partitions=4, random_state=0)
     >>> model = make_pipeline(StandardScaler(), machine).fit(X, y)
     >>> round(model.score(X, y), 2)
     0.99
