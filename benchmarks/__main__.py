@@ -31,6 +31,7 @@ NAMES = (
     "landmark",
     "sodm",
     "local",
+    "spark",
 )
 _RESULTS = Path(__file__).parent / "results"  # of the long ones, which continue where they stopped
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from cluster_tasks import doubled, noted, total, wrong
+from cluster_tasks import biased, doubled, noted, total, wrong
 from optimargin.engines import blocks, rounds
 from optimargin.engines.blocks import FIRST, Chunk, Lost, Pose
 from optimargin.engines.rounds import Known, Order, Step
@@ -120,7 +120,7 @@ def test_arrays_that_a_step_leaves_alone_are_not_written_again(tmp_path):
 
 def test_a_state_that_is_lost_is_made_again_by_its_steps(tmp_path):
     facts = written(tmp_path)
-    log = tuple(Step(v, pickle.dumps((doubled, (2.0,)))) for v in (5, 6, 7))
+    log = tuple(Step(v, POSE, pickle.dumps((doubled, (2.0,)))) for v in (5, 6, 7))
     ask = order(7, total, 1.0, digest=facts.digest)
     assert reply(ask, facts).kind == "lost state"
     said = reply(ask._replace(log=log), facts)
@@ -132,7 +132,7 @@ def test_a_state_that_is_lost_is_made_again_by_its_steps(tmp_path):
 
 def test_a_state_that_is_lost_is_made_again_from_a_copy(tmp_path):
     facts = written(tmp_path)
-    step = Step(7, pickle.dumps((doubled, (2.0,))))
+    step = Step(7, POSE, pickle.dumps((doubled, (2.0,))))
     copy = {4: {"value": VALUE + 3.0}}
     ask = order(7, total, 1.0, digest=facts.digest, log=(step,), base=6)
     assert reply(ask, facts).kind == "lost state"
@@ -159,3 +159,11 @@ def test_old_generations_go(tmp_path):
     reply(order(FIRST, total, 1.0, digest=facts.digest, rubbish=(2,)), facts)
     assert os.path.isdir(facts.path)
     assert not os.path.isdir(other.path)
+
+
+def test_steps_are_repeated_under_the_loss_that_they_had(tmp_path):
+    facts = written(tmp_path)
+    other = POSE._replace(bias=7.0)
+    log = (Step(5, other, pickle.dumps((biased, ()))),)
+    said = reply(order(5, total, 1.0, digest=facts.digest, log=log), facts)
+    assert said.value == 7.0 * N
