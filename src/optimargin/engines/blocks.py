@@ -100,20 +100,24 @@ def _written(part: int, path: str, folder: str, chunks: Iterable[Chunk]) -> Fact
     orders: list[tuple[int, int]] = []
     digest = moved = rows = features = 0
     tally: dict[float, tuple[int, float]] = {}
-    for chunk in chunks:
-        for name, values in _arrays(chunk).items():
-            if name not in columns:
-                columns[name] = _Column(folder, name, values)
-            columns[name].add(values)
-        orders.append(chunk.order)
-        digest = (digest + _digest(chunk)) % (1 << 62)
-        moved += chunk.bytes
-        rows += len(chunk.y)
-        features = chunk.X.shape[1]
-        _count(tally, chunk)
+    try:
+        for chunk in chunks:
+            for name, values in _arrays(chunk).items():
+                if name not in columns:
+                    columns[name] = _Column(folder, name, values)
+                columns[name].add(values)
+            orders.append(chunk.order)
+            digest = (digest + _digest(chunk)) % (1 << 62)
+            moved += chunk.bytes
+            rows += len(chunk.y)
+            features = chunk.X.shape[1]
+            _count(tally, chunk)
+    finally:
+        for column in columns.values():
+            column.file.close()
     turn = sorted(range(len(orders)), key=orders.__getitem__)
     for column in columns.values():
-        column.close(turn)
+        column.finish(turn)
     return Facts(part, path, rows, features, digest, moved, tally)
 
 
@@ -191,9 +195,8 @@ class _Column:
         self.file.write(values.data if values.size else b"")
         self.sizes.append(values.nbytes)
 
-    def close(self, turn: list[int]) -> None:
+    def finish(self, turn: list[int]) -> None:
         """Put the chunks in order, and say what the file holds."""
-        self.file.close()
         if turn != sorted(turn):
             self._reorder(turn)
         stride = self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))

@@ -31,6 +31,7 @@ class Step(NamedTuple):
     """A call that made a version of the state."""
 
     version: int
+    pose: Pose
     call: bytes  # the task and what is shared, pickled
 
 
@@ -135,11 +136,12 @@ def recalled(order: Order, facts: Facts) -> Part:
             " to a file, before it is placed."
         )
     if not blocks.has_state(facts.path, order.version):
-        _replay(order, facts, problem)
+        _replay(order, facts)
+        problem = blocks.opened(facts.path, order.pose)
     return Part(problem, blocks.read_state(facts.path, order.version), known.number)
 
 
-def _replay(order: Order, facts: Facts, problem: Problem) -> None:
+def _replay(order: Order, facts: Facts) -> None:
     """Make a version of the state from the last one that is here."""
     if order.log is None:
         raise Lost("state", facts.path)
@@ -154,6 +156,7 @@ def _replay(order: Order, facts: Facts, problem: Problem) -> None:
     number = order.known[facts.part].number
     for step in steps:
         before = blocks.read_state(facts.path, version)
+        problem = blocks.opened(facts.path, step.pose)
         task, shared = pickle.loads(step.call)
         state, _ = task(Part(problem, before, number), *shared)
         blocks.write_state(facts.path, step.version, state, before, version)
@@ -170,13 +173,16 @@ def _portable(error: Exception) -> Exception:
 
 
 def _tidy(order: Order, facts: Facts) -> None:
-    """Remove states and blocks that nobody will ask for."""
-    blocks.drop_states(facts.path, order.drops)
+    """Remove states and blocks of this worker that nobody will ask for."""
     folder = os.path.dirname(facts.path)
-    for name in order.rubbish:  # generations of blocks
-        for entry in os.listdir(folder) if os.path.isdir(folder) else ():
-            if entry.startswith(f"{name}-"):
-                blocks.remove(os.path.join(folder, entry))
+    if not (order.drops or order.rubbish) or not os.path.isdir(folder):
+        return
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        if name.partition("-")[0] in map(str, order.rubbish):  # generations of blocks
+            blocks.remove(path)
+        else:
+            blocks.drop_states(path, order.drops)
 
 
 def states(packed: Any, anchors: Iterable[Facts]) -> Iterator[tuple[int, State]]:

@@ -55,9 +55,9 @@ class Version:
 class Copies:
     """States as Spark keeps them, in two places or in the checkpoint directory."""
 
-    def __init__(self, lease: Lease, number: int, rdd: Any) -> None:
+    def __init__(self, lease: Lease, number: int, rdd: Any, packed: Any) -> None:
         self.number, self.rdd = number, rdd
-        lease.hold(self, [rdd])
+        lease.hold(self, [rdd] if isinstance(packed, bytes) else [rdd, packed])
 
 
 class Past(NamedTuple):
@@ -123,7 +123,7 @@ class SparkShards:
         """The parts with the states that the task makes, and what it says, added up."""
         version = Version(self.lease, self.lease.number())
         said = self._call(self.parts, task, shared, version.number)
-        step = Step(version.number, _pickled(task, shared))
+        step = Step(version.number, self.whole.pose, _pickled(task, shared))
         past = self.past._replace(steps=(*self.past.steps, step))
         after = replace(self, version=version, past=past)
         return after._copied() if past.is_long else after, added(said)
@@ -289,7 +289,7 @@ class SparkShards:
         lease, sc = self.lease, self.lease.sc
         packed = lease.packed(self._order())
         rdd = self.anchors.over(self.parts).mapPartitions(partial(rounds.states, packed))
-        copies = Copies(lease, self.version.number, rdd)
+        copies = Copies(lease, self.version.number, rdd, packed)
         several = cluster.executors(sc) > 1
         rdd.persist(StorageLevel.MEMORY_AND_DISK_2 if several else StorageLevel.MEMORY_AND_DISK)
         if sc.getCheckpointDir() is None:
