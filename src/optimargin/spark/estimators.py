@@ -34,6 +34,7 @@ from optimargin.spark.training import learn_linear, trained
 
 _PARTITIONS = ("stratified", "random", "kmeans", "kmeans-strata")
 _KERNELS = ("rbf", "linear", "laplacian", "poly", "sigmoid")
+_ON_PARTS = ("auto", "newton", *(name for name in PARTED if name != "bqo-armijo"))
 _ON_KERNELS = ("auto", "landmark", "sodm")
 
 
@@ -50,7 +51,7 @@ class SparkClassifier(
     _input_kwargs: dict[str, Any]
     _allowed: ClassVar[dict[str, tuple[str, ...]]] = {
         "partition": _PARTITIONS,
-        "solver": ("auto", "newton", *PARTED),
+        "solver": _ON_PARTS,
     }
 
     def __init__(self, params: dict[str, Any]) -> None:
