@@ -3,17 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test format bench clean clean-cache
+.PHONY: demo cluster-demo test format bench clean clean-cache
 
 demo: $(VENV)/.ready
 	$(BIN)/python examples/demo.py
+
+cluster-demo: $(VENV)/.ready
+	$(BIN)/pip install --quiet -e ".[spark]"
+	$(BIN)/python examples/cluster_demo.py
 
 test: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/codespell src tests docs examples benchmarks README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/mypy
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadgroup -rs
 
 format: $(VENV)/.ready
 	$(BIN)/ruff format .

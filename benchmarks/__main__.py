@@ -33,6 +33,7 @@ NAMES = (
     "local",
     "bqo",
     "dwpa",
+    "spark",
 )
 _RESULTS = Path(__file__).parent / "results"  # of the long ones, which continue where they stopped
 

@@ -20,7 +20,7 @@ LAYERS = [
     {"io", "tables", "datasets", "plots"},
     {"curves"},
     {"estimators"},
-    {"machines", "console"},
+    {"machines", "console", "spark"},
     {"commands"},
     {"cli"},
     {"__main__", "__init__"},
@@ -31,7 +31,9 @@ ONLY = {
     "matplotlib": {"plots", "curves"},
     "typer": {"commands", "console", "cli"},
     "rich": {"commands", "console", "cli"},
-    "pyarrow": {"tables", "datasets", "datafile", "rowparts"},
+    "pyarrow": {"spark", "tables", "datasets", "datafile", "rowparts", "engines"},
+    "pyspark": {"engines", "spark"},
+    "py4j": {"engines"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 

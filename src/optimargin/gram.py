@@ -216,11 +216,11 @@ def _fill(kernel: Kernel, X: Any, kept: np.ndarray, threads: int) -> None:
         spread(task, spans(len(kept), width), threads)
 
 
-def precision(kernel: Kernel, X: Any) -> Any:
-    """The type in which kernel values among the rows of X are kept."""
+def precision(kernel: Kernel, X: Any, n: int | None = None) -> Any:
+    """The type in which kernel values among the rows of X, or n such rows, are kept."""
     if isinstance(kernel, Precomputed) or X.dtype == np.float32:
         return X.dtype
-    return np.float64 if X.shape[0] <= _DOUBLE_UP_TO else np.float32
+    return np.float64 if (n or X.shape[0]) <= _DOUBLE_UP_TO else np.float32
 
 
 def _prepared(kernel: Kernel, X: Any, dtype: Any) -> Any:

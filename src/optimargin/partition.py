@@ -11,7 +11,7 @@ blocks          rows that follow each other
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -72,24 +72,41 @@ def deal(cell: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     return part
 
 
-def strata(X: Any, kernel: Kernel, count: int, rng: np.random.Generator) -> np.ndarray:
-    """The number of the landmark that is nearest in the kernel's space, for every row."""
-    pool = np.sort(rng.permutation(X.shape[0])[:_POOL])
-    centre = centre_of(kernel, X[pool])
-    A = moved(X[pool], centre, X.dtype)
+class Strata(NamedTuple):
+    """Landmarks among a pool of the rows; the nearest one, in the kernel's space, is a stratum."""
+
+    kernel: Kernel
+    centre: np.ndarray | None
+    Z: Any
+    own: np.ndarray
+
+    def numbers(self, X: Any) -> np.ndarray:
+        """The number of every row's stratum."""
+        out = np.empty(X.shape[0], dtype=np.intp)
+        for span in blocks(X):
+            K = self.kernel.block(moved(X[span], self.centre, X.dtype), self.Z)
+            out[span] = (self.own - 2.0 * K).argmin(axis=1)
+        return out
+
+
+def make_strata(pool: Any, kernel: Kernel, count: int) -> Strata:
+    """So many strata, from some of the rows."""
+    centre = centre_of(kernel, pool)
+    A = moved(pool, centre, pool.dtype)
     found = pivoted_cholesky(
         lambda index: kernel.block(A, A[index]),
         kernel.diag(A),
-        min(count, len(pool)),
-        dtype=X.dtype,
+        min(count, A.shape[0]),
+        dtype=A.dtype,
     )
     Z = A[found.pivots]
-    own = kernel.diag(Z)
-    nearest = np.empty(X.shape[0], dtype=np.intp)
-    for span in blocks(X):
-        K = kernel.block(moved(X[span], centre, X.dtype), Z)
-        nearest[span] = (own - 2.0 * K).argmin(axis=1)
-    return nearest
+    return Strata(kernel, centre, Z, kernel.diag(Z))
+
+
+def strata(X: Any, kernel: Kernel, count: int, rng: np.random.Generator) -> np.ndarray:
+    """The number of the landmark that is nearest in the kernel's space, for every row."""
+    pool = np.sort(rng.permutation(X.shape[0])[:_POOL])
+    return make_strata(X[pool], kernel, count).numbers(X)
 
 
 def clusters(X: Any, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -194,7 +194,16 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _adopt(self, whole: Problem, machines: list[Machine]) -> None:
         del self._continuing
         solutions = [m.solution for m in machines]
-        for name, value in self._attributes(whole, solutions).items():
+        self._note(self._attributes(whole, solutions), machines)
+        if self.warm_start:
+            self._kept = [Start(s.coef, s.dual) for s in solutions]
+        else:
+            self.__dict__.pop("_kept", None)
+
+    def _note(self, model: dict[str, Any], machines: list[Machine]) -> None:
+        """The attributes of the model, and what there is to say of the machines."""
+        solutions = [m.solution for m in machines]
+        for name, value in model.items():
             setattr(self, name, value)
         worst = _worst(solutions)
         self.n_iter_ = max(s.rounds for s in solutions)
@@ -210,10 +219,6 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if calls:
             rounds, sent = (sum(column) for column in zip(*calls, strict=True))
             self.traffic_ = {"rounds": rounds, "bytes": sent}
-        if self.warm_start:
-            self._kept = [Start(s.coef, s.dual) for s in solutions]
-        else:
-            self.__dict__.pop("_kept", None)
 
     def _report(self, machines: list[Machine]) -> None:
         worst = _worst([m.solution for m in machines])

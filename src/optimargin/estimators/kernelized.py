@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -18,8 +19,7 @@ from optimargin.gram import Gram, make_gram, part, precision
 from optimargin.kernels import Kernel, make_kernel
 from optimargin.memory import limit_in_bytes
 from optimargin.problem import Problem, Start
-from optimargin.rows import sqnorms
-from optimargin.threads import blocks
+from optimargin.solvers.passes import moments
 
 KERNELS = ("linear", "rbf", "laplacian", "poly", "sigmoid", "precomputed")
 _READY: WeakKeyDictionary[Any, Expansion] = WeakKeyDictionary()  # of classifiers that predicted
@@ -159,14 +159,15 @@ class KernelClassifier(MarginClassifier):
 
 def number_of_gamma(gamma: float | str, X: Any, weight: np.ndarray | None) -> float:
     """The number that gamma stands for on these rows; weights count as repetitions."""
+    return gamma_of(gamma, X.shape[1], partial(moments, X, weight))
+
+
+def gamma_of(gamma: float | str, d: int, found: Callable[[], tuple[float, float, float]]) -> float:
+    """The number that gamma stands for on rows of d features with those `moments`."""
     if gamma == "auto":
-        return 1.0 / X.shape[1]
+        return 1.0 / d
     if gamma == "scale":
-        weight = np.ones(X.shape[0]) if weight is None else weight
-        size, total, squares = weight.sum() * X.shape[1], 0.0, 0.0
-        for span in blocks(X):
-            total += float((weight[span] @ X[span]).sum())
-            squares += float(weight[span] @ sqnorms(X[span]))
-        mean, variance = total / size, squares / size - (total / size) ** 2
-        return 1.0 / (X.shape[1] * variance) if variance > 1e-12 * mean**2 else 1.0
+        weight, total, squares = found()
+        mean, variance = total / (weight * d), squares / (weight * d) - (total / (weight * d)) ** 2
+        return 1.0 / (d * variance) if variance > 1e-12 * mean**2 else 1.0
     return float(gamma)

@@ -134,7 +134,8 @@ def _taken(problem: Problem, row: np.ndarray) -> Problem:
 
 def _train(part: Part, local: Local, count: int) -> tuple[State, sp.csr_array]:
     """The machines of a cell, and its column in a table of all cells: see `Facts`."""
-    began, (problem, state) = time.perf_counter(), part
+    began = time.perf_counter()
+    problem, state = part.problem, part.state
     columns = 1 if problem.classes == 2 else problem.classes
     coef = np.zeros((problem.n, columns))
     present, code = np.unique(problem.y, return_inverse=True)

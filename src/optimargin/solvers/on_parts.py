@@ -60,7 +60,7 @@ _MAKERS: dict[str, Callable[[int, Parting, float], Any]] = {
 }
 PARTED = tuple(name for name in _MAKERS if name != "newton")  # those that always work on parts
 _SMOOTH = ("newton", "tron", "csvrg", "dsvrg")  # those that need a slope everywhere
-_ALONE = ("csvrg",)  # moves rows, so its machines cannot share them
+ALONE = ("csvrg",)  # moves rows, so its machines cannot share them
 
 
 def on_parts(name: str, loss: Loss, seed: int, parting: Parting, tol: float) -> PartedSolver:
@@ -95,7 +95,7 @@ def is_shared(name: str, kind: str, whole: Problem, parting: Parting) -> bool:
     """
     linear = whole.gram is None and whole.sketch is None
     parted = linear and (parting.engine is not None or name in PARTED)
-    return parted and kind == "ovr" and whole.classes > 2 and name not in _ALONE
+    return parted and kind == "ovr" and whole.classes > 2 and name not in ALONE
 
 
 def solve_together(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -82,12 +83,12 @@ def answer(
 ) -> Solution:
     """The answer to a problem by a solver that is given it in parts."""
     began = time.perf_counter()
-    shards = parting.scattered(problem, seed)
-    spent = time.perf_counter() - began
-    if stop.time_limit is not None:
-        stop = stop._replace(time_limit=max(stop.time_limit - spent, 1e-3))
-    found = drive(points(shards), stop, name)
-    seen = shards.traffic.seen
-    margin = shards.step(see, found.coef)[0].gather("margin")
+    with closing(parting.scattered(problem, seed)) as shards:
+        spent = time.perf_counter() - began
+        if stop.time_limit is not None:
+            stop = stop._replace(time_limit=max(stop.time_limit - spent, 1e-3))
+        found = drive(points(shards), stop, name)
+        seen = shards.traffic.seen
+        margin = shards.step(see, found.coef)[0].gather("margin")
     history = [line._replace(time=line.time + spent) for line in found.history]
     return replace(found, margin=margin, history=history, traffic=seen)

@@ -106,7 +106,7 @@ def _aim(part: Part, p: np.ndarray) -> tuple[State, float]:
 
 def _slope(part: Part, t: float) -> float:
     """The slope of the losses at w + t p."""
-    problem, state = part
+    problem, state = part.problem, part.state
     first, _ = along(problem.loss, problem.weight, state["margin"], state["change"], t)
     return float(first)
 

@@ -8,15 +8,15 @@ the constant feature.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from optimargin.loss import curvature, of_row, slope, value
 from optimargin.problem import Problem
-from optimargin.rows import compiled, feature_rows, fetch, push, score
-from optimargin.threads import shares, spread
+from optimargin.rows import compiled, feature_rows, fetch, push, score, sqnorms
+from optimargin.threads import blocks, shares, spread
 
 _WORTH_A_THREAD = 250_000  # numbers in a range of rows
 
@@ -136,6 +136,16 @@ def curved(problem: Problem, h: np.ndarray, v: np.ndarray) -> np.ndarray:
         return out
 
     return _sum(spread(task, ranges(problem, len(v)), problem.threads))
+
+
+def moments(X: Any, weight: np.ndarray | None) -> tuple[float, float, float]:
+    """The weight of the rows, and the sums of their values and of the squares of these."""
+    weight = np.ones(X.shape[0]) if weight is None else weight
+    total = squares = 0.0
+    for span in blocks(X):
+        total += float((weight[span] @ X[span]).sum())
+        squares += float(weight[span] @ sqnorms(X[span]))
+    return float(weight.sum()), total, squares
 
 
 def _sum(found: list[np.ndarray]) -> np.ndarray:

@@ -16,57 +16,44 @@ Source    sodm.txt, Algorithm 1; math.md section 4.  The rules of ``merge``:
 Cost      parts among others are solved roughly, by a few rounds of coordinate descent, whatever
           the conditioning: what they miss is small beside what parting them costs.
           A level of K parts computes n^2/K kernel values and sends settings; a merge moves rows.
-          Its gap is found on a sample of s rows, which costs s n values and sends s numbers:
-          given w = w(a) the gap is a sum over rows, so the share of the sample tells.  When a
-          merge no longer lowers the objective of the sample, it was the last
+          Its gap is found on a sample of s rows, of which every part draws its share at first:
+          they go to all parts, which costs s n values and brings back s numbers.  Given
+          w = w(a) the gap is a sum over rows, so the sample tells.  When a merge no longer
+          lowers the objective of the sample, it was the last
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from optimargin.blend import best_blend
-from optimargin.engines.local import LocalShards, Part, State
-from optimargin.expansion import Expansion
-from optimargin.gram import Gram, make_gram, raised
+from optimargin.engines.local import LocalShards
 from optimargin.kernels import Kernel
-from optimargin.loss import Loss, is_smooth, is_unbounded, row_gap, scaled, value
-from optimargin.problem import (
-    Point,
-    Problem,
-    Round,
-    Solution,
-    Start,
-    Status,
-    Stop,
-    drive,
-    relative_gap,
-)
-from optimargin.solvers.dcd import DCD
-from optimargin.solvers.kernel_newton import KernelNewton, is_faster
+from optimargin.problem import Point, Problem, Round, Solution, Start, Status, Stop, relative_gap
+from optimargin.solvers.drawn import joined
+from optimargin.solvers.levels import Level, Told, begin, look, train
 from optimargin.solvers.parting import Parting
 
 MERGES = ("auto", "rescaled", "blend", "concatenate", "same")
-_SAMPLE = 2048  # rows on which a level's gap is found
 _ROUGH, _ROUNDS = 0.1, 20  # relative gap of a part among others, and its rounds at most
-_WORTH = 1e-3  # relative gain for which the search for the best blend goes on
+_NONE = np.empty(0)
+
+Model = tuple[np.ndarray, np.ndarray | None, np.ndarray]  # coefficients, dual variables, margins
+Describe = Callable[[LocalShards, bool], Model]  # of the parts, and whether they are the whole
+Regroup = Callable[[LocalShards], LocalShards]
 
 
-class Level(NamedTuple):
-    """What every part is told: the kernel, how rows were merged, when to stop."""
+class Climbed(NamedTuple):
+    """The answer, the parts of the last level, and whether these are all rows in one part."""
 
-    kernel: Kernel
-    shift: float
-    total: float  # weight of all rows
-    merge: str
-    limit: int  # bytes for a part's kernel matrix
-    stop: Stop
-    rough: bool  # one part among others
-    seed: int
+    found: Solution
+    shards: LocalShards
+    is_whole: bool
 
 
 @dataclass(frozen=True)
@@ -81,23 +68,49 @@ class SODM:
         """The machine of the last level, which may be an average of several."""
         gram, parting = problem.gram, self.parting
         assert gram is not None
-        began, paused, rounds = time.perf_counter(), 0.0, 0
-        rng, merge = np.random.default_rng(self.seed), parting.rule
+        began, rng = time.perf_counter(), np.random.default_rng(self.seed)
         count = parting.parts_of(problem)
         part = parting.numbers(problem, count, rng)
-        sample = np.sort(rng.permutation(problem.n)[:_SAMPLE])
-        dual = np.zeros(problem.n) if start.dual is None else start.dual
-        dual = dual * (1 if merge == "same" else count)
-        state = {"dual": dual, "own": dual, "home": part}
+        state = {}
+        if start.dual is not None:
+            state["dual"] = start.dual * (1 if parting.rule == "same" else count)
         shards = parting.scatter(problem, part, state)
-        level = Level(gram.kernel, gram.shift, _weight(problem), merge, 0, stop, True, self.seed)
-        history: list[Round] = []
+        total = float(problem.n if problem.weight is None else problem.weight.sum())
+        level = self.level(gram.kernel, total, gram.limit, stop, shift=gram.shift)
+        regroup = partial(self._clustered, problem, rng) if parting.how == "kmeans" else None
+        describe = partial(_gathered, problem)
+        return self.climb(shards, level, began, describe=describe, regroup=regroup).found
+
+    def level(
+        self, kernel: Kernel, total: float, limit: int, stop: Stop, *, shift: float = 0.0
+    ) -> Level:
+        """What parts are told at first, of rows that weigh so much together."""
+        return Level(kernel, shift, total, self.parting.rule, limit, stop, self.seed)
+
+    def climb(
+        self,
+        shards: Any,
+        level: Level,
+        began: float,
+        *,
+        describe: Describe,
+        regroup: Regroup | None = None,
+    ) -> Climbed:
+        """From level to level: the answer, and the parts that have it as their state.
+
+        ``describe`` says what of the model comes to the caller; ``regroup`` joins parts where
+        neighbours are not what is to become one.
+        """
+        stop, levels, paused, rounds = level.stop, self.parting.levels, 0.0, 0
+        left = None if stop.time_limit is None else began + stop.time_limit
+        n, threads = shards.whole.n, shards.whole.threads
+        shards, drawn = shards.step(begin, n, self.seed)
+        sample, history = joined(drawn), list[Round]()
         while True:
             rounds += 1
             rough = len(shards) > 1
-            left = None if stop.time_limit is None else began + stop.time_limit
-            level = level._replace(
-                limit=gram.limit // min(problem.threads, len(shards)),
+            now = level._replace(
+                limit=level.limit // min(threads, len(shards)),
                 stop=Stop(
                     max(stop.tol, _ROUGH) if rough else stop.tol,
                     min(stop.max_iter, _ROUNDS) if rough else stop.max_iter,
@@ -105,14 +118,18 @@ class SODM:
                 ),
                 rough=rough,
             )
-            shards, (unfinished, indefinite) = shards.step(_train, level)
-            seconds = time.perf_counter() - began - paused
-            point = _look(problem, shards, sample, level)._replace(rounds=rounds)
-            gap = relative_gap(point.primal, point.bound)
-            history.append(Round(rounds, point.primal, gap, seconds))
+            shards, said = shards.step(train, now)
+            seconds, told = time.perf_counter() - began - paused, Told(*said)
+            is_whole = len(shards) == 1 and told.rows == n
+            primal, bound = told.primal, told.bound
+            if not is_whole:
+                primal, bound = look(shards, sample, level)
+            point = Point(*describe(shards, is_whole), primal, bound, rounds)
+            gap = relative_gap(primal, bound)
+            history.append(Round(rounds, primal, gap, seconds))
             asked = stop.callback is not None and stop.callback(history[-1], point)
             paused = time.perf_counter() - began - seconds
-            if indefinite:
+            if told.indefinite:
                 status = Status.INDEFINITE
             elif gap <= stop.tol:
                 status = Status.CONVERGED
@@ -120,35 +137,38 @@ class SODM:
                 status = Status.CALLBACK
             elif left is not None and time.perf_counter() >= left:
                 status = Status.TIME_LIMIT
-            elif rounds == parting.levels or _is_settled(history, stop.tol):
+            elif rounds == levels or _is_settled(history, stop.tol):
                 status = Status.LEVELS
             elif len(shards) == 1:  # of survivors the gap with the whole says little
-                status = Status.MAX_ITER if unfinished else Status.LEVELS
+                status = Status.MAX_ITER if told.unfinished else Status.LEVELS
             else:
-                shards = self._merged(problem, shards, rng)
+                shards = self._merged(shards) if regroup is None else regroup(shards)
                 continue
             break
-        return Solution(
+        found = Solution(
             point.coef,
             point.dual,
             point.margin,
-            point.primal,
-            point.bound,
+            primal,
+            bound,
             status,
             rounds,
             self.name,
             history,
             shards.traffic.seen,
         )
+        return Climbed(found, shards, is_whole)
 
-    def _merged(
-        self, problem: Problem, shards: LocalShards, rng: np.random.Generator
+    def _merged(self, shards: LocalShards) -> LocalShards:
+        """The next level: neighbours together."""
+        return shards.merge(self.parting.fan_in, "dual" if self.parting.survivors else None)
+
+    def _clustered(
+        self, problem: Problem, rng: np.random.Generator, shards: LocalShards
     ) -> LocalShards:
-        """The next level: neighbours together, or fewer clusters."""
+        """The next level: fewer clusters."""
         parting = self.parting
-        if parting.how != "kmeans":
-            return shards.merge(parting.fan_in, "dual" if parting.survivors else None)
-        state = {name: shards.gather(name) for name in ("dual", "own", "home")}
+        state = {name: shards.gather(name) for name in ("dual", "own", "home", "drawn")}
         part = parting.numbers(problem, -(-len(shards) // parting.fan_in), rng)
         if parting.survivors:
             part = np.where(state["dual"] != 0.0, part, -1)
@@ -163,84 +183,15 @@ def _is_settled(history: list[Round], tol: float) -> bool:
     return 0.0 <= before - now <= tol * abs(now)
 
 
-def _weight(problem: Problem) -> float:
-    return float(problem.n if problem.weight is None else problem.weight.sum())
-
-
-def _train(part: Part, level: Level) -> tuple[State, tuple[int, int]]:
-    """The machine of a part, from where its pieces stand; and what went wrong."""
-    problem, state = part
-    weight = _weight(problem)
-    share = level.total / weight if level.merge != "same" and weight > 0.0 else 1.0
-    gram = make_gram(level.kernel, problem.X, problem.bias, level.limit, problem.threads)
-    local = replace(problem, loss=scaled(problem.loss, share), gram=raised(gram, level.shift))
-    smooth = is_smooth(problem.loss)
-    by_newton = smooth and not level.rough and is_faster(local)
-    solver = KernelNewton(level.seed) if by_newton else DCD(level.seed)
-    found = drive(solver.points(local, _begin(local, state, level.merge)), level.stop)
-    dual = found.coef * problem.y if found.dual is None else found.dual
-    home = np.full(problem.n, state["home"].min())
-    losses = local.losses  # a better machine than that of the dual variables, and feasible too
-    own = np.clip(found.coef * problem.y, losses.a_min, losses.a_max) if smooth else dual
-    new = {"dual": dual, "own": own, "mean": own / share, "home": home}
-    new |= {"coef": found.coef, "margin": found.margin, "gap": np.full(problem.n, found.gap)}
-    status = found.status
-    return new, (int(status is Status.MAX_ITER), int(status is Status.INDEFINITE))
-
-
-def _begin(local: Problem, state: State, merge: str) -> Start:
-    """Where the pieces of a part stand together: dual variables, and a better machine beside."""
-    dual, own, gram = state["dual"], state["own"], local.gram
-    assert gram is not None
-    if not dual.any():
-        return Start()
-    homes, home = np.unique(state["home"], return_inverse=True)
-    if len(homes) > 1 and merge in ("rescaled", "blend"):
-        weight = np.ones(local.n) if local.weight is None else local.weight
-        share = (np.bincount(home, weight) / weight.sum())[home]
-        dual, own = dual * share, own * share
-        if merge == "blend" and is_unbounded(local.loss):
-            pieces = home == np.arange(len(homes))[:, None]
-            dual = _blended(local, gram, np.where(pieces, dual, 0.0), is_dual=True)
-            own = _blended(local, gram, np.where(pieces, own, 0.0), is_dual=False)
-    return Start(own * local.y, dual)
-
-
-def _blended(local: Problem, gram: Gram, A: np.ndarray, is_dual: bool) -> np.ndarray:
-    """The best combination of machines, in the dual objective or in the primal one."""
-    U = np.stack([local.y * gram.apply(a * local.y) for a in A])
-    G = A @ U.T
-    worth = _WORTH * abs(float(G.sum()))
-    c, _ = best_blend(local.loss, local.weight, is_dual, G, A if is_dual else U, worth)
-    return c @ A
-
-
-def _look(problem: Problem, shards: LocalShards, sample: np.ndarray, level: Level) -> Point:
-    """The machine of a level, its objective and its bound: exact, or by the sample."""
-    n = problem.n
-    if len(shards) == 1 and len(shards.rows[0]) == n:
+def _gathered(problem: Problem, shards: LocalShards, is_whole: bool) -> Model:
+    """The model of rows that are all in one place: a number for each of them."""
+    if is_whole:
         coef, dual, margin = (shards.gather(name) for name in ("coef", "dual", "margin"))
-        norm2, losses = float(coef @ (problem.y * margin)), problem.losses
-        primal = 0.5 * norm2 + float(value(losses, margin).sum())
-        gap = shards.parts[0].state["gap"][0]
-        return Point(coef, dual, margin, primal, primal - gap * abs(primal), 0)
+        return coef, dual, margin
     a = shards.gather("mean")
-    f = shards.sum(_scores, level, problem.X[sample])
-    u, some, own = problem.y[sample] * f, a[sample], _losses(problem, sample)
-    u += level.shift * some
-    each = n * (0.5 * some * u + value(own, u))
-    primal = float(each.mean())
-    best = primal - n * float(row_gap(own, some, u).mean())
-    return Point(a * problem.y, a, np.full(n, np.nan), primal, best, 0)
+    return a * problem.y, a, np.full(problem.n, np.nan)
 
 
-def _losses(problem: Problem, rows: np.ndarray) -> Loss:
-    return problem.loss if problem.weight is None else scaled(problem.loss, problem.weight[rows])
-
-
-def _scores(part: Part, level: Level, Z: Any) -> np.ndarray:
-    """What the rows of a part add to the scores of Z in the level's machine."""
-    problem, b = part.problem, part.state["mean"] * part.problem.y
-    keep = np.flatnonzero(b)
-    over = Expansion(level.kernel, problem.X[keep], b[None, keep], problem.X.dtype)
-    return over.scores(Z, problem.threads)[:, 0] + problem.bias**2 * b.sum()
+def elsewhere(shards: LocalShards, is_whole: bool) -> Model:
+    """The model stays with the rows: see `levels.support`."""
+    return _NONE, None, _NONE

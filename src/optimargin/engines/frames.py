@@ -1,0 +1,128 @@
+"""A Spark DataFrame of rows as parts: its columns, and how its rows are dealt; on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from optimargin.engines.blocks import Facts
+from optimargin.engines.cluster import Lease
+from optimargin.engines.dealing import BadRow, Deal, Names, dealt, numbers, rows_of
+from optimargin.kernels import Kernel
+from optimargin.partition import PARTITIONS, centres, make_strata
+
+_FEW = 64  # rows that tell what kind of rows there are
+_POOL = 4096  # rows of a sample
+_SAMPLE = 1 << 26  # bytes of a sample
+_SPARSE = 1 / 3  # share of stored numbers up to which rows of both kinds are kept as sparse ones
+_RULES = tuple(rule for rule in PARTITIONS if rule != "blocks")
+
+
+class Rule(NamedTuple):
+    """Which rows go where: see `partition`."""
+
+    how: str
+    strata: int
+    kernel: Kernel
+    seed: int
+
+
+def deal(
+    frame: Any, names: Names, rule: Rule, shape: tuple[int, int, str | None], lease: Lease
+) -> Deal:
+    """What a look at a few rows decides: their kind and length, and landmarks or centres."""
+    count, classes, dtype = shape
+    if count < 1:
+        raise ValueError(f"n_partitions: must be at least 1, not {count}.")
+    if rule.how not in _RULES:
+        raise ValueError(f"how: must be one of {', '.join(_RULES)} for a frame, not {rule.how!r}.")
+    if dtype not in (None, "float32", "float64"):
+        raise ValueError(f"dtype: must be 'float32', 'float64' or None, not {dtype!r}.")
+    kind = _checked(frame, names)
+    column = frame.select(_column(names.features).alias("features"))
+    few = lease.run(column.limit(_FEW).toArrow).column("features")
+    if len(few) == 0:
+        raise ValueError("frame: has no rows.")
+    d, is_sparse = _looked(few.combine_chunks(), names)
+    chosen = np.dtype(dtype or kind)
+    found = Deal(names, d, is_sparse, chosen, classes, count, rule.seed, rule.how, near=None)
+    if names.part is not None or rule.how == "random" or count == 1:
+        return found
+    from pyspark.sql import functions as F
+
+    size = _POOL if is_sparse else max(min(_POOL, _SAMPLE // (8 * d)), 1)
+    sampled = column.orderBy(F.rand(rule.seed)).limit(size)
+    pool = rows_of(lease.run(sampled.toArrow).column("features").combine_chunks(), found)
+    if rule.how == "stratified":
+        return found._replace(near=make_strata(pool, rule.kernel, rule.strata))
+    wanted = count if rule.how == "kmeans" else rule.strata
+    rng = np.random.default_rng(rule.seed)
+    return found._replace(near=centres(pool, min(wanted, pool.shape[0]), rng))
+
+
+def pairs(frame: Any, names: Names, deal: Deal) -> Any:
+    """The number of a part and a chunk of its rows, for all rows of a frame."""
+    wanted = [_column(names.features).alias("features"), _column(names.label).cast("double")]
+    wanted[1] = wanted[1].alias("label")
+    for name, column, kind in (("weight", names.weight, "double"), ("part", names.part, "long")):
+        if column is not None:
+            wanted.append(_column(column).cast(kind).alias(name))
+    return frame.select(*wanted).mapInArrow(partial(dealt, deal), "part int, chunk binary").rdd
+
+
+def check(facts: Iterable[Facts], lease: Lease) -> None:
+    """Give up where a row was bad, or where there is none."""
+    found = list(facts)
+    complaints = sorted(one.complaint for one in found if one.complaint)
+    if complaints or not any(one.rows for one in found):
+        lease.free()
+        raise ValueError(complaints[0] if complaints else "frame: has no rows.")
+
+
+def _checked(frame: Any, names: Names) -> str:
+    """The type of numbers in the features; a sentence where columns are not as they should be."""
+    from pyspark.ml.linalg import VectorUDT
+    from pyspark.sql.types import ArrayType, BooleanType, FloatType, NumericType
+
+    types = {field.name: field.dataType for field in frame.schema.fields}
+    for argument, name in names._asdict().items():
+        if name is not None and name not in types:
+            raise ValueError(f"{argument}: the frame has no column {name!r}; it has {list(types)}.")
+        if name is None or argument == "features":
+            continue
+        if not isinstance(types[name], NumericType | BooleanType):
+            said = types[name].simpleString()
+            raise ValueError(f"{argument}: column {name!r} must hold numbers, not {said}.")
+    kind = types[names.features]
+    if isinstance(kind, VectorUDT):
+        return "float64"
+    if isinstance(kind, ArrayType) and isinstance(kind.elementType, NumericType):
+        return "float32" if isinstance(kind.elementType, FloatType) else "float64"
+    raise ValueError(
+        f"features: column {names.features!r} must hold vectors or arrays of numbers, not"
+        f" {kind.simpleString()}."
+    )
+
+
+def _column(name: str) -> Any:
+    from pyspark.sql import functions as F
+
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _looked(column: Any, names: Names) -> tuple[int, bool]:
+    """How many features rows have, and whether they are kept as sparse ones."""
+    column = column.drop_null()
+    if len(column) == 0:
+        raise BadRow(f"features: column {names.features!r} holds nulls.")
+    if not hasattr(column, "field"):
+        return len(column[0]), False
+    kinds, lengths = numbers(column.field("type")), column.field("values").value_lengths()
+    sizes = np.where(kinds == 0, numbers(column.field("size").fill_null(0)), lengths.to_numpy())
+    if kinds.all():
+        return int(sizes[0]), False
+    share = float(lengths.to_numpy().sum()) / max(float(sizes.sum()), 1.0)
+    return int(sizes[0]), not kinds.any() or share <= _SPARSE
