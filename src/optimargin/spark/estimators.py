@@ -173,7 +173,7 @@ class SparkLinearSVMClassifier(SparkClassifier, LinearParams, SVMParams):
     loss : {"hinge", "squared_hinge"}, default="hinge"
         The loss of a margin.
     solver : str, default="auto"
-        "bqo" with the hinge, "newton" with the squared hinge; or one of those of
+        "admm-acc" with the hinge, "newton" with the squared hinge; or one of those of
         `SparkLinearODMClassifier`.
     featuresCol, labelCol, weightCol, predictionCol, rawPredictionCol : optional
         As in `SparkLinearODMClassifier`, and so are all other Params.
