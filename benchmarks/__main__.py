@@ -110,8 +110,9 @@ def _command(name: str, options: Options) -> str:
     words += ["--only", options.only] if options.only else []
     words += ["--quick"] if options.quick else []
     words += ["--no-peers"] if not options.peers else []
-    words += ["--limit", f"{options.limit:g}"] if name in ("landmark", "bqo", "dwpa") else []
-    drawn = name in ("large", "classes", "landmark", "bqo", "dwpa")
+    limited = name in ("landmark", "sodm", "bqo", "dwpa")
+    words += ["--limit", f"{options.limit:g}"] if limited else []
+    drawn = limited or name in ("large", "classes")
     words += ["--pictures", "DIR"] if options.pictures and drawn else []
     words += ["--search", "FILE"] if options.search and name == "defaults" else []
     return shlex.join(words)

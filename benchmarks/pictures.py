@@ -17,6 +17,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = (
     "solid", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1)), (0, (1, 3)),
 )  # fmt: skip
+_DECADES = 300.0  # ratio of times up to which there is room for ticks between powers of ten
 _INK, _GRID = "#333333", "#dddddd"
 
 
@@ -216,7 +217,9 @@ def _panel(axis: Any, panel: Panel, methods: list[str]) -> dict[str, Any]:
     for level in panel.levels:
         axis.axhline(level, color=_INK, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    seconds = [p.seconds for points in panel.points.values() for p in points]
+    narrow = max(seconds) <= _DECADES * min(seconds)
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
     axis.xaxis.set_major_formatter("{x:g}")
     axis.xaxis.set_minor_formatter(NullFormatter())
     axis.set_yscale("function", functions=(_closeness, _accuracy))
