@@ -26,8 +26,6 @@ class Anchors:
     def __init__(
         self, lease: Lease, source: Source, parts: Sequence[int], parent: Any = None
     ) -> None:
-        from pyspark import Broadcast
-
         self.lease, self.source, self.parent = lease, source, parent
         self.generation = lease.number()
         self._held = lease.hold(self, [])
@@ -43,9 +41,6 @@ class Anchors:
         else:
             raise ClusterError("Rows of some parts were lost again and again.")
         self.facts: dict[int, Facts] = {facts.part: facts for facts in found}
-        for thing in self._held:
-            if isinstance(thing, Broadcast):
-                thing.unpersist()  # from executors; the driver has it, if they ask again
         lease.roots.update(facts.path.rpartition("/")[0] for facts in found)
 
     def over(self, parts: Sequence[int]) -> Any:
