@@ -71,7 +71,8 @@ def scattered(spark):
         shards.close()
         assert roots
         assert not any(os.path.exists(root) for root in roots)
-    assert held(spark) == before
+    # what earlier tests left to the garbage collector may go in the meantime
+    assert all(now <= then for now, then in zip(held(spark), before, strict=True))
 
 
 def same(here, there):
@@ -219,11 +220,12 @@ def test_a_straggler_is_waited_for_and_others_take_its_turns(scattered):
 
 
 def test_patience_ends(spark):
-    with SparkEngine(patience=1.0).scatter(posed(), PART) as shards:
+    with SparkEngine(patience=600.0).scatter(posed(), PART) as shards:
+        shards.lease.patience = 1.0  # not of the rows' way there, on a busy machine
         began = time.monotonic()
         with pytest.raises(ClusterError, match="patience: a call to the parts took longer than 1"):
-            shards.sum(tasks.slow, 20.0)
-        assert time.monotonic() - began < 15.0
+            shards.sum(tasks.slow, 60.0)
+        assert time.monotonic() - began < 60.0
     with pytest.raises(ValueError, match="shards: they have been closed"):
         shards.sum(tasks.slow, 0.0)
 
