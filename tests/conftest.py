@@ -57,8 +57,11 @@ def spark():
     }
     settings = {
         "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.executor.memory": "1g",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.locality.wait": "500ms",
+        "spark.sql.codegen.wholeStage": "false",  # many small queries: compiling them is the cost
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -108,7 +108,7 @@ def test_limits_stop_and_say_so(name):
     make, _ = MAKERS[name]
     solver, start = make(Parting(3)), Start()
     assert solver.solve(posed(), start, Stop(0.0, 2)).status is Status.MAX_ITER
-    assert solver.solve(posed(), start, Stop(0.0, 99, 1e-9)).status is Status.TIME_LIMIT
+    assert solver.solve(posed(), start, Stop(-1.0, 99, 1e-9)).status is Status.TIME_LIMIT
     asked = solver.solve(posed(), start, Stop(0.0, callback=lambda line, _: line.round == 1))
     assert asked.status is Status.CALLBACK
     assert asked.rounds == 1
