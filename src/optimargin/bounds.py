@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from optimargin.arrays import pick
 from optimargin.loss import Loss
 
 _AT_BOUND = 1.0 - 1e-9  # of a_max: solvers stop this close to a bound they mean to reach
@@ -65,18 +66,23 @@ def loo_bound(
     if diag.shape != a.shape:
         raise ValueError(f"diag has shape {diag.shape}, but dual has {a.shape}.")
     a = a / np.where(weight > 0.0, weight, 1.0)  # the share of one copy
+    return float(np.average(risk(loss, a, diag, rule), weights=weight))
+
+
+def risk(loss: Loss, a: Any, diag: Any, rule: str) -> Any:
+    """What a row adds to `loo_bound`, by the dual variable of one copy of it."""
     below = a * (diag + loss.ridge_lo)  # >= lo where a K_ii >= u, since u = lo - ridge_lo a
     # At a_max (hinge) the margin may be anything below lo: such a row is at risk.
     stuck = a >= loss.a_max * _AT_BOUND
     if rule == "count":
-        risk = (a > 0.0) & ((below >= loss.lo) | stuck)
-        return float(np.average(risk, weights=weight))
+        return pick((a > 0.0) & ((below >= loss.lo) | stuck), 1.0)
     if rule == "paper":
         above = -a * (diag + loss.ridge_hi)
-        term = (a > 0.0) * np.where(stuck, 1.0, below + 1.0 - loss.lo) + (a < 0.0) * (
-            above + 1.0 - loss.hi
+        return (
+            pick((a > 0.0) & stuck, 1.0)
+            + pick((a > 0.0) & ~stuck, below + 1.0 - loss.lo)
+            + pick(a < 0.0, above + 1.0 - loss.hi)
         )
-        return float(np.average(term, weights=weight))
     raise ValueError(f"rule must be 'count' or 'paper', not {rule!r}.")
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
+from optimargin.arrays import cast, is_foreign, namespace, number, on_host, pick
 from optimargin.loss import scaled
 from optimargin.problem import Problem
 
@@ -34,14 +36,17 @@ def _against_the_rest(m: int, whole: Problem) -> Problem:
 def _pair(i: int, j: int, whole: Problem) -> Problem:
     """Class j against class i; the rows of others weigh nothing, and lam is spread over fewer."""
     inside = (whole.y == i) | (whole.y == j)
-    weight, loss = np.ones(whole.n) if whole.weight is None else whole.weight, whole.loss
+    weight, loss = pick(inside, 1.0 if whole.weight is None else whole.weight), whole.loss
     if whole.is_spread:
-        loss = scaled(loss, float(weight.sum() / max(weight[inside].sum(), 1e-300)))
-    return whole.binary(signs(whole.y == j), weight=weight * inside, loss=loss)
+        total = whole.n if whole.weight is None else number(whole.weight)
+        loss = scaled(loss, total / max(number(weight), 1e-300))
+    return whole.binary(signs(whole.y == j), weight=weight, loss=loss)
 
 
-def signs(positive: np.ndarray) -> np.ndarray:
-    """+1 where true and -1 elsewhere, a byte each."""
+def signs(positive: Any) -> Any:
+    """+1 where true and -1 elsewhere: a byte each, or a number as its device has them."""
+    if is_foreign(positive):
+        return 2.0 * cast(positive, "float64") - 1.0
     return positive.view(np.int8) * np.int8(2) - np.int8(1)
 
 
@@ -56,13 +61,15 @@ def votes(scores: np.ndarray, classes: int) -> np.ndarray:
     return count + sums / (3.0 * (np.abs(sums) + 1.0))
 
 
-def decisions(scores: np.ndarray, classes: int, kind: str) -> np.ndarray:
+def decisions(scores: Any, classes: int, kind: str) -> Any:
     """What a classifier says of its machines' scores: a number a row, or one for each class."""
     if classes > 2 and kind == "ovo":
-        return votes(scores, classes)
-    return scores.ravel() if scores.shape[1] == 1 else scores
+        return votes(on_host(scores), classes)
+    return scores[:, 0] if scores.shape[1] == 1 else scores
 
 
-def winners(scores: np.ndarray) -> np.ndarray:
+def winners(scores: Any) -> Any:
     """The number of the class that the decisions favour."""
-    return (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+    if scores.ndim == 1:
+        return cast(scores > 0, "int64")
+    return namespace(scores).argmax(scores, axis=1)

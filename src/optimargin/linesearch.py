@@ -7,16 +7,24 @@ from functools import partial
 
 import numpy as np
 
-from optimargin.loss import Loss, curvature, of_row, slope
+from optimargin.arrays import is_foreign, number
+from optimargin.loss import Loss, curvature, of_row, scaled, slope
 from optimargin.rows import compiled
 
 _STEPS = 20  # most slopes that are asked for
 _FLAT = 0.1  # share of the first slope that ends the search
 
 
-@partial(compiled, contiguous=True)
 def along(loss, weight, u, du, t):
     """First and second derivative in t of sum_i s_i loss(u_i + t du_i)."""
+    if not is_foreign(u):
+        return _along(loss, weight, u, du, t)
+    own, now = loss if weight is None else scaled(loss, weight), u + t * du
+    return number(slope(own, now) * du), number(curvature(own, now) * du * du)
+
+
+@partial(compiled, contiguous=True)
+def _along(loss, weight, u, du, t):
     first = second = 0.0
     for i in range(len(u)):
         own, now = of_row(loss, weight, i), u[i] + t * du[i]

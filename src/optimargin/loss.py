@@ -15,8 +15,8 @@ squared hinge         1         -         1/(2C)           -                  0 
 hinge                 1         -         0                -                  0       C
 ====================  ========  ========  ===============  =================  ======  =====
 
-The functions use operators and ``minimum``/``maximum`` only, so the same lines serve
-scalars inside compiled loops and whole arrays outside them.  A row's weight scales its
+The functions use operators, `at_least`, `at_most` and `pick` only, so the same lines serve
+scalars inside compiled loops and whole arrays outside them, on whatever device these are.  A row's weight scales its
 loss: ``scaled(loss, s)`` is the loss s * value(u), ``of_row(loss, weight, i)`` that of a row.
 """
 
@@ -26,6 +26,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
+
+from optimargin.arrays import at_least, at_most, pick
 
 _TINY = 1e-300  # stands for zero where a quotient must stay defined
 _NO_WEIGHT = 1e-100  # stands for a weight of zero, far from overflow
@@ -44,6 +46,7 @@ class Loss(NamedTuple):
 
 def odm(lam: float, mu: float, theta: float, n: float) -> Loss:
     """C [(1-theta-u)_+^2 + mu (u-1-theta)_+^2] with c = lam / (n (1-theta)^2)."""
+    lam, mu, theta, n = float(lam), float(mu), float(theta), float(n)
     c = lam / (n * (1.0 - theta) ** 2)
     if c * mu < _NO_WEIGHT:  # the upper side is switched off
         return Loss(1.0 - theta, 1.0 + theta, 1.0 / (2.0 * c), 1.0, 0.0, np.inf)
@@ -52,7 +55,7 @@ def odm(lam: float, mu: float, theta: float, n: float) -> Loss:
 
 def squared_hinge(C: float) -> Loss:
     """C (1-u)_+^2: the L2-SVM of LIBLINEAR, and ODM with mu = theta = 0, lam = C n."""
-    return Loss(1.0, 1.0, 1.0 / (2.0 * C), 1.0, 0.0, np.inf)
+    return Loss(1.0, 1.0, 1.0 / (2.0 * float(C)), 1.0, 0.0, np.inf)
 
 
 def hinge(C: float) -> Loss:
@@ -78,7 +81,7 @@ def steepest(loss: Loss) -> float:
 @register_jitable
 def scaled(loss, s):
     """The loss s * value(u); s = 0 is taken as a number too small to matter."""
-    s = np.maximum(s, _NO_WEIGHT)
+    s = at_least(s, _NO_WEIGHT)
     r = 1.0 / s
     return Loss(
         loss.lo, loss.hi, loss.ridge_lo * r, loss.ridge_hi * r, loss.a_min * s, loss.a_max * s
@@ -96,8 +99,8 @@ def of_row(loss, weight, i):
 @register_jitable
 def dual_of(loss, u):
     """The dual variable that belongs to a margin: a = -slope(u), always feasible."""
-    below = np.minimum(np.maximum(loss.lo - u, 0.0) / loss.ridge_lo, loss.a_max)
-    above = np.maximum(np.minimum(loss.hi - u, 0.0) / loss.ridge_hi, loss.a_min)
+    below = at_most(at_least(loss.lo - u, 0.0) / loss.ridge_lo, loss.a_max)
+    above = at_least(at_most(loss.hi - u, 0.0) / loss.ridge_hi, loss.a_min)
     return below + above
 
 
@@ -110,9 +113,9 @@ def slope(loss, u):
 @register_jitable
 def value(loss, u):
     """The loss at the margin u."""
-    short, far = np.maximum(loss.lo - u, 0.0), np.maximum(u - loss.hi, 0.0)
-    below = np.minimum(short / loss.ridge_lo, loss.a_max)
-    above = np.minimum(far / loss.ridge_hi, -loss.a_min)
+    short, far = at_least(loss.lo - u, 0.0), at_least(u - loss.hi, 0.0)
+    below = at_most(short / loss.ridge_lo, loss.a_max)
+    above = at_most(far / loss.ridge_hi, -loss.a_min)
     return below * (short - 0.5 * loss.ridge_lo * below) + above * (
         far - 0.5 * loss.ridge_hi * above
     )
@@ -122,21 +125,21 @@ def value(loss, u):
 def curvature(loss, u):
     """Second derivative of the loss at the margin u (zero on linear and flat pieces)."""
     a = dual_of(loss, u)
-    below = (u < loss.lo) * (a < loss.a_max) / loss.ridge_lo
-    above = (u > loss.hi) * (a > loss.a_min) / loss.ridge_hi
+    below = pick((u < loss.lo) & (a < loss.a_max), 1.0 / loss.ridge_lo)
+    above = pick((u > loss.hi) & (a > loss.a_min), 1.0 / loss.ridge_hi)
     return below + above
 
 
 @register_jitable
 def target(loss, u):
     """Where the quadratic piece at the margin u has its minimum: lo or hi."""
-    return loss.lo * (u <= loss.lo) + loss.hi * (u > loss.lo)
+    return pick(u <= loss.lo, loss.lo) + pick(u > loss.lo, loss.hi)
 
 
 @register_jitable
 def conjugate(loss, a):
     """psi(a), the convex conjugate of the loss at -a; finite for a_min <= a <= a_max."""
-    below, above = np.maximum(a, 0.0), np.minimum(a, 0.0)
+    below, above = at_least(a, 0.0), at_most(a, 0.0)
     return below * (0.5 * loss.ridge_lo * below - loss.lo) + above * (
         0.5 * loss.ridge_hi * above - loss.hi
     )
@@ -145,13 +148,13 @@ def conjugate(loss, a):
 @register_jitable
 def conjugate_slope(loss, a):
     """Derivative of psi at a, for a other than 0, where it has a kink."""
-    return (a > 0.0) * (loss.ridge_lo * a - loss.lo) + (a < 0.0) * (loss.ridge_hi * a - loss.hi)
+    return pick(a > 0.0, loss.ridge_lo * a - loss.lo) + pick(a < 0.0, loss.ridge_hi * a - loss.hi)
 
 
 @register_jitable
 def conjugate_curvature(loss, a):
     """Second derivative of psi at a, for a other than 0."""
-    return (a > 0.0) * loss.ridge_lo + (a < 0.0) * loss.ridge_hi
+    return pick(a > 0.0, loss.ridge_lo) + pick(a < 0.0, loss.ridge_hi)
 
 
 @register_jitable
@@ -162,8 +165,8 @@ def dual_step(loss, a, u, q):
     q its squared norm K_ii.
     """
     p = q * a - u
-    below = np.minimum(np.maximum(p + loss.lo, 0.0) / (q + loss.ridge_lo), loss.a_max)
-    above = np.maximum(np.minimum(p + loss.hi, 0.0) / (q + loss.ridge_hi), loss.a_min)
+    below = at_most(at_least(p + loss.lo, 0.0) / (q + loss.ridge_lo), loss.a_max)
+    above = at_least(at_most(p + loss.hi, 0.0) / (q + loss.ridge_hi), loss.a_min)
     return below + above
 
 

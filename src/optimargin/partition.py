@@ -134,3 +134,12 @@ def nearest(X: Any, centres: np.ndarray) -> np.ndarray:
     for span in blocks(X):
         out[span] = (half - X[span] @ centres.T).argmin(axis=1)
     return out
+
+
+def thinned(n: int, every: int, rng: np.random.Generator) -> np.ndarray:
+    """One row number out of every so many that follow each other, at random, in order.
+
+    Rows that are sorted by anything are all represented, and no permutation of n is made.
+    """
+    starts = np.arange(0, n - every + 1, every) if n >= every else np.zeros(1, dtype=np.intp)
+    return starts + rng.integers(0, min(every, n), len(starts))

@@ -31,6 +31,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from optimargin.arrays import is_foreign, on_host, taken
+from optimargin.device import spans_of
 from optimargin.gram import Gram, convex
 from optimargin.loss import Loss, scaled, steepest
 from optimargin.rows import sqnorms
@@ -66,7 +68,7 @@ class Problem:
     @property
     def n(self) -> int:
         """Number of rows."""
-        return len(self.y)
+        return int(self.y.shape[0])
 
     @property
     def d(self) -> int:
@@ -85,7 +87,9 @@ class Problem:
 
     def spans(self, part: slice) -> list[slice]:
         """A range of rows in the pieces in which `matrix` is best read."""
-        return [part] if self.sketch is None else self.sketch.spans(part)
+        if self.sketch is not None:
+            return self.sketch.spans(part)
+        return spans_of(self.X, part) if is_foreign(self.y) else [part]
 
     @property
     def losses(self) -> Loss:
@@ -168,10 +172,26 @@ class Problem:
                 vars(found)[name] = vars(self)[name]
         return found
 
+    def some(self, chosen: np.ndarray) -> Problem:
+        """The problem on some of the rows, by number, which count for all."""
+        return replace(
+            self,
+            X=taken(self.X, chosen),
+            y=taken(self.y, chosen),
+            weight=None if self.weight is None else taken(self.weight, chosen),
+            loss=scaled(self.loss, self.n / len(chosen)),
+            sketch=None if self.sketch is None else self.sketch.part(chosen),
+        )
+
+    def on_host(self) -> Problem:
+        """The problem in NumPy's arrays."""
+        weight = None if self.weight is None else on_host(self.weight)
+        return replace(self, X=on_host(self.X), y=on_host(self.y), weight=weight)
+
     def narrowed(self) -> Problem:
         """The problem without rows of weight zero, where that is cheap: in feature space."""
         in_features = self.gram is None and self.sketch is None
-        if not in_features or self.weight is None or self.weight.all():
+        if not in_features or self.weight is None or is_foreign(self.y) or self.weight.all():
             return self
         keep = np.flatnonzero(self.weight)
         weight = self.weight[keep]

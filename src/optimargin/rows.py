@@ -19,6 +19,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
+from optimargin.arrays import cast, is_foreign, namespace
+
 # Compiled loops: quotients by zero follow IEEE rules, products may be fused into sums.
 LOOP: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
 # Sums over contiguous numbers may be reordered, so that they use the vector units; not
@@ -79,6 +81,9 @@ def feature_rows(
 
 def sqnorms(X: Any) -> np.ndarray:
     """Squared Euclidean norm of each row, double precision."""
+    if is_foreign(X):
+        X = cast(X, "float64")
+        return namespace(X).sum(X * X, axis=1)
     if not sp.issparse(X):
         return np.einsum("ij,ij->i", X, X, dtype=np.float64)
     out = np.empty(X.shape[0])

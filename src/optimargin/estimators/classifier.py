@@ -17,12 +17,23 @@ import scipy.sparse as sp
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from optimargin.arrays import brought, is_foreign, namespace, on_host, taken
 from optimargin.classes import MANY, decisions, parts, winners
+from optimargin.device import beside, spans_of
+from optimargin.estimators.labelled import (
+    checked_labels,
+    class_factors,
+    has_rows,
+    labels_of,
+    total_weight,
+    weight_of,
+)
 from optimargin.estimators.progress import (
     CallbackSupportMixin,
     Judge,
@@ -31,6 +42,7 @@ from optimargin.estimators.progress import (
     watching,
     with_callbacks,
 )
+from optimargin.estimators.workplace import as_given, rows_at, workplace
 from optimargin.loss import Loss, odm
 from optimargin.problem import Problem, Solution, Start, Status, Stop
 from optimargin.rowfiles import RowFiles
@@ -65,6 +77,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "verbose": ["verbose"],
     }
 
+    _works_on_devices: ClassVar[bool] = False  # takes arrays of PyTorch and CuPy
+
     # -- fit: pose, solve, adopt ---------------------------------------------------------
 
     @with_callbacks
@@ -74,7 +88,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
-            Training rows; single and double precision are taken as they are.
+            Training rows; single and double precision are taken as they are.  The ODM and the
+            linear SVM also take arrays of PyTorch and CuPy, and are trained where these are.
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), optional
@@ -105,10 +120,10 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     ) -> tuple[Problem, np.ndarray]:
         """The problem and the labels; ``data`` is what `_data` would find, if that is known."""
         X, y = self._check_rows(X, y)
-        weight = weight_of(sample_weight, X)
-        classes = np.unique(y)
-        code = np.searchsorted(classes, y)
-        present = np.bincount(code, weight) > 0
+        weight = weight_of(sample_weight, beside(X))
+        labels = labels_of(y, beside(X))
+        classes, code = labels
+        present = has_rows(labels, weight)
         if present.sum() < 2:
             raise ValueError(
                 f"{type(self).__name__} needs rows of at least two classes in y; found one class"
@@ -116,14 +131,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )
         counted = weight
         if self.class_weight is not None:
-            factor = compute_class_weight(
-                self.class_weight, classes=classes, y=y, sample_weight=weight
-            )[code]
+            factor = class_factors(self.class_weight, labels, y, weight)
             weight = factor if weight is None else weight * factor
         self._continuing = self._start(classes, X)
         self.classes_ = classes
-        total = float(len(y) if counted is None else counted.sum())
-        loss = self._loss(total)
+        loss = self._loss(total_weight(counted, X.shape[0]))
         threads = effective_n_jobs(-1 if self.n_jobs is None else self.n_jobs)
         if data is None:
             with blas_threads(1):  # ours are enough, and do not wait for each other
@@ -136,7 +148,25 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.lam_ = number_of(self.lam, self.theta, total)
         return odm(self.lam_, self.mu, self.theta, total)
 
-    def _check_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+    def _workplace(self, X: Any) -> Any:
+        """An array where the work on X is to be done; None where that is NumPy."""
+        if is_foreign(X) and not self._works_on_devices:
+            raise TypeError(
+                f"{type(self).__name__} takes NumPy arrays and SciPy matrices; X is of type"
+                f" {type(X).__name__}. ODMClassifier and LinearODMClassifier take such arrays."
+            )
+        return workplace(X, getattr(self, "device", None), self._work_on(X))
+
+    def _work_on(self, X: Any) -> float:
+        """Multiplications in one pass over the rows."""
+        return float(np.prod(np.shape(X)))
+
+    def _check_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
+        like = self._workplace(X)
+        if like is not None:
+            X = rows_at(self, X, like, reset=True)
+            return X, checked_labels(y, X)
+        X, y = _here(X), _here(y)
         if isinstance(X, RowFiles):
             raise TypeError(
                 "X is RowFiles, which ODMClassifier(solver='landmark') alone reads in blocks; pass"
@@ -164,7 +194,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         count = len(parts(self.multi_class, whole.classes))
         together = count > 1 and not self.verbose and not has_callbacks(self)
-        workers = min(whole.threads, count) if together else 1
+        workers = min(whole.threads, count) if together and not is_foreign(whole.y) else 1
         if workers > 1 and whole.sketch is not None:  # machines at once, a thread each
             whole = replace(whole, threads=max(whole.threads // workers, 1))
         plan = Plan(self._solver(), self.multi_class, Stop(), seed, parting=self._parting())
@@ -293,8 +323,15 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
         check_is_fitted(self)
+        given, like = X, self._workplace(X)
+        if like is not None:
+            X = rows_at(self, X, like, reset=False)
+            found = [self._scores(taken(X, span)) for span in spans_of(X, slice(0, X.shape[0]))]
+            scores = namespace(found[0]).concat(found)
+            return as_given(decisions(scores, len(self.classes_), self.multi_class), given)
         if isinstance(X, RowFiles):
             return np.concatenate([self.decision_function(X[span]) for span in blocks(X)])
+        X = _here(X)
         X = validate_data(
             self,
             X,
@@ -303,7 +340,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             accept_large_sparse=True,
             reset=False,
         )
-        return decisions(self._scores(X), len(self.classes_), self.multi_class)
+        scores = decisions(self._scores(X), len(self.classes_), self.multi_class)
+        return as_given(scores, given)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most likely class of each row.
@@ -317,8 +355,29 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,)
         """
-        scores = self.decision_function(X)
-        return self.classes_[winners(scores)]
+        code = winners(self.decision_function(X))
+        if not is_foreign(code) or self.classes_.dtype.kind not in "biuf":
+            return self.classes_[on_host(code)]
+        return taken(brought(self.classes_, code), code)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The accuracy on these rows.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the training rows.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+        """
+        weight = None if sample_weight is None else _here(sample_weight)
+        return float(accuracy_score(_here(y), _here(self.predict(X)), sample_weight=weight))
 
     def save(self, path: Any) -> None:
         """Write the fitted classifier to a file that ``optimargin.load`` reads."""
@@ -330,6 +389,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _here(x: Any) -> Any:
+    """Arrays of other libraries as NumPy's; all else as it is."""
+    return on_host(x) if is_foreign(x) else x
 
 
 @contextmanager
@@ -361,15 +425,6 @@ def _worst(solutions: list[Solution]) -> Solution:
 
 def _one_or_all(values: list[float]) -> Any:
     return values[0] if len(values) == 1 else np.array(values)
-
-
-def weight_of(sample_weight: Any, X: Any) -> np.ndarray | None:
-    """The weights of the rows, or None where there is nothing to weigh."""
-    if sample_weight is None:
-        return None
-    if not np.asarray(sample_weight).any():
-        raise ValueError("sample_weight must have at least one positive entry; all are zero.")
-    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
 
 def _history(solutions: list[Solution]) -> dict[str, np.ndarray]:

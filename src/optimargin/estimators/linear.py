@@ -9,6 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from optimargin.arrays import brought, is_foreign, on_host
+from optimargin.device import beside, free_bytes, times
 from optimargin.estimators.classifier import MarginClassifier, Scores
 from optimargin.memory import limit_in_bytes
 from optimargin.partition import PARTITIONS
@@ -28,7 +30,10 @@ class LinearClassifier(MarginClassifier):
         "partition": [StrOptions(set(PARTITIONS))],
         "n_strata": [Interval(Integral, 1, None, closed="left")],
         "engine": [HasMethods("scatter"), None],
+        "device": [str, None],
     }
+
+    _works_on_devices = True
 
     solver: str
     line_search: str
@@ -42,7 +47,9 @@ class LinearClassifier(MarginClassifier):
     intercept_: np.ndarray
 
     def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
-        return {"bias": float(self.fit_intercept), "limit": limit_in_bytes(self.memory_limit)}
+        like = beside(X)
+        limit = free_bytes(like) if is_foreign(like) else limit_in_bytes(self.memory_limit)
+        return {"bias": float(self.fit_intercept), "limit": limit}
 
     def _parting(self) -> Parting:
         return Parting(self.n_partitions, self.partition, self.n_strata, engine=self.engine)
@@ -52,7 +59,7 @@ class LinearClassifier(MarginClassifier):
         return "bqo-armijo" if name == "bqo" and self.line_search == "armijo" else name
 
     def _attributes(self, whole: Problem, points: Any) -> dict[str, Any]:
-        W, bias = np.vstack([p.coef for p in points]), whole.bias
+        W, bias = np.vstack([on_host(p.coef) for p in points]), whole.bias
         return {
             "coef_": W[:, :-1].copy(),
             "intercept_": W[:, -1] * bias,
@@ -163,6 +170,11 @@ class LinearODMClassifier(LinearClassifier):
         Threads; None means all cores.
     random_state : int, RandomState or None
         Decides the order of the rows.
+    device : {"auto", "cpu", "cuda", "cuda:0", ...}, optional
+        Where to work.  None is where X is: PyTorch's and CuPy's arrays stay on their device.
+        "cuda" moves other rows there, in blocks if they are many; "auto" does so where there is
+        a GPU and the work is large enough.  Newton's method alone works on a device; several
+        classes in one machine ("mcodm") go to the CPU.
     verbose : int, default=0
         Above 0, one live line of progress.
 
@@ -226,6 +238,7 @@ class LinearODMClassifier(LinearClassifier):
         memory_limit: float | str | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
+        device: str | None = None,
         verbose: int = 0,
     ) -> None:
         self.lam = lam
@@ -247,9 +260,12 @@ class LinearODMClassifier(LinearClassifier):
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.device = device
         self.verbose = verbose
 
 
 def _scores(X: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+    if is_foreign(X):
+        return times(X, brought(coef.T, X)) + brought(intercept, X)
     scores = X @ coef.T.astype(X.dtype, copy=False)
     return (scores.toarray() if sp.issparse(scores) else scores) + intercept

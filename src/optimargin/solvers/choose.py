@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from optimargin.arrays import is_foreign
 from optimargin.loss import is_smooth
 from optimargin.problem import Points, Problem, Solution, Start, Status, Stop, drive
 from optimargin.sketch import Sketch
@@ -30,6 +31,7 @@ KERNEL = ("auto", "dcd", "newton", "landmark", "sodm")
 ON_PARTS = ("sodm", *PARTED)  # those of the two that always work on parts of the rows
 LDM_LINEAR = ("auto", "dcd", "svrg")
 LDM_KERNEL = ("auto", "dcd")
+ON_DEVICE = ("auto", "newton", "landmark")
 MULTI = ("auto", "dcd", "mcodm-paper")
 
 _STIFF_SPARSE = 10.0  # stiffness beyond which Newton wins on sparse rows with many features
@@ -67,6 +69,14 @@ def solve(
     parting: Parting = _NO_PARTS,
 ) -> Solution:
     """The answer to a problem by the solver of that name."""
+    if is_foreign(problem.y):
+        if name not in ON_DEVICE or parting.engine is not None:
+            raise ValueError(
+                f"solver={name!r} works on NumPy arrays; rows on a device are for 'auto', 'newton'"
+                " and 'landmark', without an engine. Set device='cpu' to bring them here."
+            )
+        if problem.classes > 2:
+            return solve(name, problem.on_host(), start, stop, seed, parting)
     if problem.sketch is not None:
         return _over_landmarks(name, problem, start, stop, seed)
     if problem.classes > 2:
@@ -133,7 +143,7 @@ def choose(name: str, problem: Problem, seed: int) -> Solver:
             name = "newton" if is_faster(problem) else "dcd"
         return _ON_KERNELS[name](seed)
     if name == "auto":
-        name = "dcd" if _is_easy(problem) else "newton"
+        name = "newton" if is_foreign(problem.y) or not _is_easy(problem) else "dcd"
     return _ON_FEATURES[name](seed)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimargin.bounds import MeanProducts, ldm_loo_bound, loo_bound
+from optimargin.arrays import is_foreign, number
+from optimargin.bounds import MeanProducts, ldm_loo_bound, loo_bound, risk
 from optimargin.loss import dual_of, is_smooth, of_row
 from optimargin.problem import Problem, Solution
 from optimargin.threads import spans
@@ -26,6 +27,8 @@ def left_out(problem: Problem, solution: Solution) -> np.ndarray:
 
 
 def _by_margins(problem: Problem, solution: Solution) -> np.ndarray:
+    if is_foreign(problem.y):
+        return _on_device(problem, solution)
     loss, totals, size = problem.loss, np.zeros(2), 0.0
     for span in spans(problem.n, _BLOCK):
         weight = None if problem.weight is None else problem.weight[span]
@@ -36,6 +39,13 @@ def _by_margins(problem: Problem, solution: Solution) -> np.ndarray:
             rules = [loo_bound(loss, a, norms, weight, rule=rule) for rule in ("paper", "count")]
             totals, size = totals + count * np.array(rules), size + count
     return totals / size
+
+
+def _on_device(problem: Problem, solution: Solution) -> np.ndarray:
+    loss, weight = problem.loss, problem.weight
+    a, size = dual_of(loss, solution.margin), problem.n if weight is None else number(weight)
+    each = [risk(loss, a, problem.sqnorms, rule) for rule in ("paper", "count")]
+    return np.array([number(r if weight is None else weight * r) / size for r in each])
 
 
 def _ldm(problem: Problem, solution: Solution) -> np.ndarray:

@@ -13,25 +13,27 @@ Cost      a step reads the data twice when the system is factored, and once more
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
 import numpy as np
 import scipy.sparse as sp
 
-from optimargin.cholesky import cholesky, solve
+from optimargin.arrays import cast, is_foreign, zeros
+from optimargin.cholesky import add_to_diagonal, cholesky, solve
 from optimargin.linesearch import best_step
-from optimargin.loss import scaled
+from optimargin.partition import thinned
 from optimargin.problem import Point, Points, Problem, Start
 from optimargin.rows import add_outer, compiled, feature_rows
+from optimargin.solvers import arraywise
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.passes import curved, look, margins, ranges
 from optimargin.threads import spans, spread
 
 _DIRECT_UP_TO = 1500  # features; beyond, conjugate gradients
 _PILOT = 20_000  # rows; more are first solved on a random share of them
-_PILOT_SHARE = 16.0  # one row in so many
+_PILOT_SHARE = 16  # one row in so many
 _WARM = 8  # rounds of coordinate descent before the first step on sparse rows
 _WARM_DIRECT = 2  # the same where the Hessian is factored
 _STIFF = 10.0  # stiffness beyond which those do not help
@@ -64,11 +66,10 @@ class Newton:
             du *= t
             du += here.margin
             there = look(problem, w + t * p, du)
-            turned = there.gradient @ there.gradient < g @ g
-            if not (there.primal < primal or turned):
+            size, before = float(there.gradient @ there.gradient), float(g @ g)
+            if not (there.primal < primal or size < before):
                 return None
-            progress = np.linalg.norm(there.gradient) / np.linalg.norm(g)
-            forcing = min(0.1, forcing * float(np.sqrt(progress)))
+            forcing = min(0.1, forcing * (size / before) ** 0.25)
             w, here = w + t * p, there
             rounds += 1
 
@@ -77,11 +78,11 @@ class Newton:
     ) -> Generator[Point, None, tuple[np.ndarray, int]]:
         """Where to start, and the rounds it took: the first steps are cheaper by other means."""
         if start.coef is not None:
-            return start.coef.astype(np.float64), 0
+            return cast(start.coef, "float64"), 0
         if has_pilot(problem):
             return self.pilot(problem), 0
         if not sp.issparse(problem.X) or (direct and problem.stiffness > _STIFF):
-            return np.zeros(problem.d + 1), 0
+            return zeros(problem.d + 1, problem.y), 0
         warm = _WARM_DIRECT if direct else _WARM
         best = None
         for point in islice(DCD(self.seed).points(problem, start), 1 + warm):
@@ -92,16 +93,8 @@ class Newton:
 
     def pilot(self, problem: Problem) -> np.ndarray:
         """About the answer on a random share of the rows, as a place to start from."""
-        chosen = np.random.default_rng(self.seed).permutation(problem.n)
-        chosen = np.sort(chosen[: max(int(problem.n / _PILOT_SHARE), 1)])
-        part = replace(
-            problem,
-            X=problem.X[chosen],
-            y=problem.y[chosen],
-            weight=None if problem.weight is None else problem.weight[chosen],
-            loss=scaled(problem.loss, _PILOT_SHARE),
-        )
-        start = Start(coef=np.zeros(problem.d + 1))
+        part = problem.some(thinned(problem.n, _PILOT_SHARE, np.random.default_rng(self.seed)))
+        start = Start(coef=zeros(problem.d + 1, problem.y))
         points = Newton(self.seed, self.direct).points(part, start)
         last = next(points)
         for point in points:
@@ -120,6 +113,8 @@ def _outer(rows, h, first, last, H):
 
 def hessian(problem: Problem, h: np.ndarray) -> np.ndarray:
     """X' diag(h) X, lower triangle, the constant feature last."""
+    if is_foreign(problem.y):
+        return arraywise.hessian(problem, h)
     X, d = problem.X, problem.d
 
     def of_range(part: slice) -> np.ndarray:
@@ -158,7 +153,7 @@ def _factored(problem: Problem, h: np.ndarray, g: np.ndarray) -> np.ndarray:
 
 def solved(H: np.ndarray, g: np.ndarray) -> np.ndarray:
     """(I + H)^-1 g; overwrites H, of which the lower triangle is read."""
-    H[np.diag_indices(len(H))] += 1.0
+    add_to_diagonal(H, 1.0)
     return solve(cholesky(H), g)
 
 
@@ -166,8 +161,8 @@ def conjugate_gradients(
     curve: Callable[[np.ndarray], np.ndarray], g: np.ndarray, forcing: float
 ) -> np.ndarray:
     """(I + H)^-1 g up to a residual of ``forcing`` |g|, where ``curve`` applies H."""
-    x, r = np.zeros_like(g), g.copy()
-    p, size = r.copy(), float(r @ r)
+    x, r = 0.0 * g, 1.0 * g
+    p, size = 1.0 * r, float(r @ r)
     goal = forcing**2 * size
     for _ in range(200):
         Hp = p + curve(p)

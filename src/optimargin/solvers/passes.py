@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from optimargin.arrays import is_foreign
 from optimargin.loss import curvature, of_row, slope, value
 from optimargin.problem import Problem
 from optimargin.rows import compiled, feature_rows, fetch, push, score, sqnorms
+from optimargin.solvers import arraywise
 from optimargin.threads import blocks, shares, spread
 
 _WORTH_A_THREAD = 250_000  # numbers in a range of rows
@@ -75,6 +77,8 @@ def ranges(problem: Problem, size: int) -> list[slice]:
 
 def margins(problem: Problem, w: np.ndarray) -> np.ndarray:
     """Every row's margin under w."""
+    if is_foreign(problem.y):
+        return arraywise.margins(problem, w)
     X, u = problem.matrix, np.zeros(problem.n)
 
     def task(part: slice) -> None:
@@ -88,6 +92,8 @@ def margins(problem: Problem, w: np.ndarray) -> np.ndarray:
 
 def pull(problem: Problem, u: np.ndarray) -> Pull:
     """What the losses say at the margins u; reads only rows that pull."""
+    if is_foreign(problem.y):
+        return Pull(*arraywise.pull(problem, u))
     X, h = problem.matrix, np.empty(problem.n)
     loss, y, weight = problem.loss, problem.y, problem.weight
 
@@ -121,6 +127,8 @@ def look(problem: Problem, w: np.ndarray, u: np.ndarray) -> View:
 
 def curved(problem: Problem, h: np.ndarray, v: np.ndarray) -> np.ndarray:
     """X' diag(h) X v in one pass over the rows; reads only those with a curvature."""
+    if is_foreign(problem.y):
+        return arraywise.curved(problem, h, v)
     X = problem.matrix
 
     def task(part: slice) -> np.ndarray:

@@ -1,0 +1,65 @@
+"""Passes over rows on a device, by array expressions: what `passes` does with compiled loops.
+
+The rows come in blocks, of X or of features; sums over blocks are double precision.  Products
+with features in half precision are split (see `device`), so a pass reads every block once for
+each direction and is as good as single precision.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optimargin.arrays import cast, namespace, number, taken, zeros
+from optimargin.device import gathered, times
+from optimargin.loss import curvature, slope, value
+from optimargin.problem import Problem
+
+
+def margins(problem: Problem, w: Any) -> Any:
+    """Every row's margin under w."""
+    u = zeros(problem.n, problem.y)
+    for span in problem.spans(slice(0, problem.n)):
+        u[span] = problem.y[span] * _scores(problem, span, w)
+    return u
+
+
+def _scores(problem: Problem, span: slice, w: Any) -> Any:
+    return times(taken(problem.matrix, span), w[:-1]) + w[-1] * problem.constant
+
+
+def _add(problem: Problem, span: slice, r: Any, into: Any) -> None:
+    """Add the rows of a block, times their numbers r, to a vector of their space."""
+    into[:-1] += gathered(taken(problem.matrix, span), r)
+    if problem.constant:
+        into[-1] += problem.constant * namespace(r).sum(r)
+
+
+def pull(problem: Problem, u: Any) -> tuple[float, Any, Any]:
+    """The sum of the losses at the margins u, its gradient, and every row's curvature."""
+    losses = problem.losses
+    s, g = slope(losses, u) * problem.y, zeros(problem.matrix.shape[1] + 1, problem.y)
+    for span in problem.spans(slice(0, problem.n)):
+        _add(problem, span, s[span], g)
+    return number(value(losses, u)), g, curvature(losses, u)
+
+
+def curved(problem: Problem, h: Any, v: Any) -> Any:
+    """X' diag(h) X v."""
+    out = zeros(v.shape[0], problem.y)
+    for span in problem.spans(slice(0, problem.n)):
+        _add(problem, span, h[span] * _scores(problem, span, v), out)
+    return out
+
+
+def hessian(problem: Problem, h: Any) -> Any:
+    """X' diag(h) X in double precision, the constant feature last."""
+    d, bias = problem.matrix.shape[1], problem.constant
+    H = zeros((d + 1, d + 1), problem.y)
+    for span in problem.spans(slice(0, problem.n)):
+        A = cast(taken(problem.matrix, span), "float64")
+        hA = A * h[span][:, None]
+        H[:d, :d] += A.T @ hA
+        H[d, :d] += bias * namespace(hA).sum(hA, axis=0)
+        H[d, d] += bias**2 * namespace(h).sum(h[span])
+    H[:d, d] = H[d, :d]
+    return H
