@@ -69,12 +69,12 @@ def name_of_dtype(x: Any) -> str:
     return str(x.dtype).rpartition(".")[2]
 
 
-def cast(x: Any, dtype: str) -> Any:
+def cast(x: Any, dtype: Any) -> Any:
     """The array in another precision; itself where it has that one."""
     if not is_foreign(x):
         return x.astype(dtype, copy=False)
     xp = namespace(x)
-    return xp.astype(x, getattr(xp, dtype), copy=False)
+    return xp.astype(x, getattr(xp, np.dtype(dtype).name), copy=False)
 
 
 def zeros(shape: int | tuple[int, ...], like: Any, dtype: str = "float64") -> Any:
@@ -90,8 +90,22 @@ def taken(A: Any, rows: Any) -> Any:
     if not is_foreign(A):
         return A[rows]
     if isinstance(rows, slice):
-        return A[rows, ...]
+        return A[slice(*rows.indices(A.shape[0])), ...]
     return namespace(A).take(A, brought(rows, A, "int64"), axis=0)
+
+
+def placed(n: int, index: Any, values: Any) -> Any:
+    """A vector of length n with values at some places, and 0 elsewhere."""
+    if is_foreign(values) and type(values).__module__.partition(".")[0] not in ("torch", "cupy"):
+        return brought(placed(n, on_host(index), on_host(values)), values)  # no rule for these
+    out = zeros(n, values)
+    out[index] = values
+    return out
+
+
+def places(condition: Any) -> Any:
+    """The numbers of the elements for which a condition holds."""
+    return namespace(condition).nonzero(condition)[0]
 
 
 def number(x: Any) -> float:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from optimargin.arrays import brought, cast, device_of, is_foreign, name_of_dtype, namespace
+from optimargin.arrays import brought, cast, device_of, is_foreign, name_of_dtype, namespace, zeros
 
 T = TypeVar("T")
 
@@ -36,8 +36,10 @@ def times(A: Any, w: Any) -> Any:
     kind = name_of_dtype(A)
     if kind == "float64":
         return A @ w
-    if kind == "float32":
+    if kind == "float32" and is_foreign(A):
         return cast(A @ cast(w, kind), "float64")
+    if kind == "float32":  # NumPy's, whose sums are double precision for the asking
+        return A @ w
     W = w if w.ndim == 2 else w[:, None]
     high, low, scale = _halves(W)
     found = _joined(_matmul(A, _beside(high, low)), scale)
@@ -116,6 +118,26 @@ def _split(M: Any, scale: float | None = None) -> tuple[Any, Any, float]:
     high = cast(M, "float16")
     low = cast((M - cast(high, name_of_dtype(M))) * _SHIFT, "float16")
     return high, low, scale
+
+
+def exponentials(K: Any) -> Any:
+    """Exponents replaced by their exponentials, in place where that is possible."""
+    if type(K).__module__.partition(".")[0] == "torch":
+        return K.clamp_(max=0.0).exp_()
+    xp = namespace(K)
+    return xp.exp(xp.clip(K, None, 0.0))
+
+
+def city_blocks(A: Any, B: Any) -> Any:
+    """The distances |a - b|_1 between rows."""
+    if type(A).__module__.partition(".")[0] == "torch":
+        import torch
+
+        return torch.cdist(A, B, p=1.0)
+    out = zeros((A.shape[0], B.shape[0]), A, name_of_dtype(A))
+    for k in range(A.shape[1]):
+        out += namespace(A).abs(A[:, k][:, None] - B[:, k][None, :])
+    return out
 
 
 def triangular(L: Any, B: Any) -> Any:

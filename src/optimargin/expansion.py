@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from optimargin.arrays import brought, cast, device_of, is_foreign, namespace, taken
+from optimargin.device import times, width_of
 from optimargin.kernels import Kernel, ready
 from optimargin.landmarks import centre_of, moved
 from optimargin.rows import compiled
@@ -45,6 +47,8 @@ class Expansion:
 
     def scores(self, X: Any, threads: int = 1) -> np.ndarray:
         """The values at the rows of X, an array of shape (rows of X, rows of B)."""
+        if is_foreign(X):
+            return self._on_device(X)
         n, out = X.shape[0], np.empty((X.shape[0], len(self.B)))
         centre, near, B = self._centre, self._near, self._coefficients
 
@@ -60,6 +64,24 @@ class Expansion:
             with blas_threads(1):  # ours are enough
                 spread(task, parts, threads)
         return out
+
+    @cached_property
+    def _copies(self) -> dict[Any, Expansion]:
+        """Copies on devices, made when they are first asked for."""
+        return {}
+
+    def _on_device(self, X: Any) -> Any:
+        place = type(X).__module__, str(device_of(X))
+        if place not in self._copies:
+            Z, B = brought(self.Z, X, np.dtype(self.dtype)), brought(self.B, X, "float64")
+            self._copies[place] = Expansion(self.kernel, Z, B, self.dtype)
+        here, found = self._copies[place], []
+        dtype = np.dtype(self.dtype).name
+        for start in range(0, X.shape[0], width_of(self.Z.shape[0], 12)):
+            rows = slice(start, start + width_of(self.Z.shape[0], 12))
+            K = self.kernel.block(moved(taken(X, rows), here._centre, dtype), here._near)
+            found.append(times(cast(K, "float64"), here.B.T))
+        return namespace(X).concat(found) if len(found) != 1 else found[0]
 
 
 @partial(compiled, contiguous=True)

@@ -46,6 +46,18 @@ class Gram:
     threads: int
     limit: int
     shift: float = 0.0
+    factored_up_to = 12_000  # rows of a system that is factored in single precision, as a guide
+    exact_up_to = 2500  # rows of a system that is solved at once in double precision
+
+    @property
+    def dtype(self) -> str:
+        """The precision of the values."""
+        return self.kept.dtype.name
+
+    @property
+    def is_double(self) -> bool:
+        """Whether the values are double precision."""
+        return self.dtype == "float64"
 
     @property
     def n(self) -> int:

@@ -9,6 +9,17 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from optimargin.arrays import (
+    brought,
+    cast,
+    is_foreign,
+    name_of_dtype,
+    namespace,
+    on_host,
+    taken,
+    zeros,
+)
+from optimargin.device import city_blocks, exponentials
 from optimargin.rows import compiled, sqnorms
 
 _SMALLEST = -87.0  # exponent of the least single-precision number that is not slow to work with
@@ -35,6 +46,8 @@ class Kernel(Protocol):
 
 def products(A: Any, B: Any, out: np.ndarray | None = None) -> np.ndarray:
     """A @ B.T as a dense array, for dense or sparse rows."""
+    if is_foreign(A):
+        return A @ B.T
     if not (sp.issparse(A) or sp.issparse(B)):
         return np.matmul(A, B.T, out=out)
     P = A @ B.T
@@ -71,6 +84,9 @@ class RBF:
     def block(self, A: Any, B: Any, out: np.ndarray | None = None) -> np.ndarray:
         """The exponents come from one matrix product: 2 g x.z - g |x|^2 - g |z|^2."""
         left = -self.gamma * sqnorms(A)
+        if is_foreign(A):
+            B = B if isinstance(B, Extended) else self.extended(B)
+            return exponentials(_joined(2.0 * self.gamma * A, left, 1.0) @ B.matrix.T)
         if isinstance(B, Extended) or not (sp.issparse(A) or sp.issparse(B)):
             two_A = _extended(A, 2.0 * self.gamma, left, 1.0, A.dtype)
             K = products(two_A, (B if isinstance(B, Extended) else self.extended(B)).matrix, out)
@@ -83,11 +99,13 @@ class RBF:
 
     def extended(self, B: np.ndarray) -> Extended:
         """Dense rows as `block` wants them on its right: see `ready`."""
+        if is_foreign(B):
+            return Extended(_joined(B, 1.0, -self.gamma * sqnorms(B)))
         return Extended(_extended(B, 1.0, 1.0, -self.gamma * sqnorms(B), B.dtype))
 
     def diag(self, A: Any) -> np.ndarray:
         """Ones."""
-        return np.ones(A.shape[0])
+        return zeros(A.shape[0], A) + 1.0
 
 
 def _exponentials(K: np.ndarray) -> np.ndarray:
@@ -122,6 +140,13 @@ class Extended(NamedTuple):
     matrix: np.ndarray
 
 
+def _joined(A: Any, first: Any, second: Any) -> Any:
+    """The matrix [A, first, second] on a device."""
+    columns = [zeros(A.shape[0], A) + column for column in (first, second)]
+    dtype = name_of_dtype(A)
+    return namespace(A).concat([A, *(cast(c, dtype)[:, None] for c in columns)], axis=1)
+
+
 def _extended(A: np.ndarray, scale: float, first: Any, second: Any, dtype: Any) -> np.ndarray:
     """The matrix [scale A, first, second]."""
     out = np.empty((A.shape[0], A.shape[1] + 2), dtype=dtype)
@@ -138,6 +163,8 @@ class Laplacian:
 
     def block(self, A: Any, B: Any, out: np.ndarray | None = None) -> np.ndarray:
         """Distances come from a compiled loop: no product of matrices finds them."""
+        if is_foreign(A):
+            return exponentials(-self.gamma * city_blocks(A, B))
         A, B = (M.toarray() if sp.issparse(M) else M for M in (A, B))
         K = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype) if out is None else out
         _city_blocks(A, np.ascontiguousarray(B.T), K)
@@ -146,7 +173,7 @@ class Laplacian:
 
     def diag(self, A: Any) -> np.ndarray:
         """Ones."""
-        return np.ones(A.shape[0])
+        return zeros(A.shape[0], A) + 1.0
 
 
 @compiled
@@ -176,7 +203,7 @@ class Polynomial:
         K = products(A, B, out)
         K *= self.gamma
         K += self.coef0
-        return np.power(K, self.degree, out=K)
+        return K**self.degree if is_foreign(K) else np.power(K, self.degree, out=K)
 
     def diag(self, A: Any) -> np.ndarray:
         """Powers of scaled squared norms."""
@@ -195,11 +222,11 @@ class Sigmoid:
         K = products(A, B, out)
         K *= self.gamma
         K += self.coef0
-        return np.tanh(K, out=K)
+        return namespace(K).tanh(K) if is_foreign(K) else np.tanh(K, out=K)
 
     def diag(self, A: Any) -> np.ndarray:
         """Tanh of scaled squared norms."""
-        return np.tanh(self.gamma * sqnorms(A) + self.coef0)
+        return namespace(A).tanh(self.gamma * sqnorms(A) + self.coef0)
 
 
 @dataclass(frozen=True)
@@ -210,14 +237,15 @@ class Custom:
 
     def block(self, A: Any, B: Any, out: np.ndarray | None = None) -> np.ndarray:
         """What the function returns, its shape checked."""
-        K = np.asarray(self.function(A, B))
-        if K.shape != (A.shape[0], B.shape[0]):
+        K = self.function(A, B)
+        K = K if is_foreign(A) and is_foreign(K) else brought(K, A)
+        if tuple(K.shape) != (A.shape[0], B.shape[0]):
             raise ValueError(
                 "kernel: the callable must return an array of shape"
                 f" {(A.shape[0], B.shape[0])} for inputs of {A.shape[0]} and {B.shape[0]}"
                 f" rows, but returned shape {K.shape}."
             )
-        if not np.isfinite(K).all():
+        if not bool(namespace(K).all(namespace(K).isfinite(K))):
             raise ValueError(
                 "kernel: the callable must return finite values; found NaN or infinity."
             )
@@ -225,13 +253,11 @@ class Custom:
 
     def diag(self, A: Any) -> np.ndarray:
         """The diagonal of small blocks."""
-        width = 64
-        return np.concatenate(
-            [
-                np.diag(self.block(A[s : s + width], A[s : s + width]))
-                for s in range(0, A.shape[0], width)
-            ]
-        ).astype(np.float64)
+        width, found = 64, []
+        for s in range(0, A.shape[0], width):
+            some = taken(A, slice(s, s + width))
+            found.append(np.diag(on_host(self.block(some, some))))
+        return brought(np.concatenate(found), A, "float64")
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
+from optimargin.arrays import cast, is_foreign, name_of_dtype, namespace, on_host
+from optimargin.cholesky import add_to_diagonal, inverse_of, lower_factor
 from optimargin.kernels import RBF, Kernel, Laplacian
 
 _RIDGE = 1.0  # roundings of the largest diagonal value, added to it
@@ -113,11 +116,16 @@ class Landmarks:
     factor: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.factor)
+        return int(self.factor.shape[0])
+
+    @cached_property
+    def inverse(self) -> Any:
+        """The inverse of the factor, with which a device makes features and expansions."""
+        return inverse_of(self.factor)
 
     def near(self, A: Any) -> Any:
         """Rows as kernel values are computed from them."""
-        return moved(A, self.centre, self.moved.dtype)
+        return moved(A, self.centre, name_of_dtype(self.moved))
 
     def values(self, A: Any, out: np.ndarray | None = None) -> np.ndarray:
         """K(A, Z), the constant included, in the precision of the landmarks."""
@@ -132,12 +140,16 @@ class Landmarks:
 
     def expand(self, w: np.ndarray) -> np.ndarray:
         """The expansion b over the landmarks of a model in features: b = L^{-T} w."""
+        if is_foreign(self.factor):
+            return w @ self.inverse
         return scipy.linalg.solve_triangular(
             self.factor, w.T, lower=True, trans="T", check_finite=False
         ).T
 
     def contract(self, v: np.ndarray) -> np.ndarray:
         """What a vector K(Z, X) s of landmarks is in features: L^{-1} v."""
+        if is_foreign(self.factor):
+            return self.inverse @ v
         return scipy.linalg.solve_triangular(self.factor, v, lower=True, check_finite=False)
 
     def lift(self, b: np.ndarray) -> np.ndarray:
@@ -161,7 +173,7 @@ def whitened(L: np.ndarray, K: np.ndarray, in_place: bool = False) -> np.ndarray
 
 def moved(A: Any, centre: np.ndarray | None, dtype: Any) -> Any:
     """Rows relative to a centre, in some precision."""
-    return (A if centre is None else A - centre).astype(dtype, copy=False)
+    return cast(A if centre is None else A - centre, dtype)
 
 
 def centre_of(kernel: Kernel, Z: Any) -> np.ndarray | None:
@@ -171,6 +183,8 @@ def centre_of(kernel: Kernel, Z: Any) -> np.ndarray | None:
     """
     if not isinstance(kernel, RBF | Laplacian) or sp.issparse(Z) or not Z.shape[0]:
         return None
+    if is_foreign(Z):
+        return cast(namespace(Z).mean(cast(Z, "float64"), axis=0), name_of_dtype(Z))
     return Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
 
 
@@ -180,18 +194,19 @@ def make_landmarks(kernel: Kernel, Z: Any, index: np.ndarray, bias: float, dtype
     The ridge is what rounding of the values may be, and more where that is not enough.
     """
     centre = centre_of(kernel, Z)
-    double = moved(Z, centre, np.float64)
-    K = kernel.block(double, double) + bias**2
-    if not np.isfinite(K).all():
+    double = moved(Z, centre, "float64")
+    K, dtype = kernel.block(double, double) + bias**2, np.dtype(dtype)
+    if not bool(namespace(K).all(namespace(K).isfinite(K))):
         raise ValueError(
             "kernel: its values overflow on these rows; scale X, or lower gamma or degree."
         )
-    near = moved(Z, centre, dtype)
-    ridge = _RIDGE * float(np.finfo(dtype).eps) * float(np.diag(K).max(initial=0.0)) or 1.0
+    near = moved(Z, centre, dtype.name)
+    largest = on_host(namespace(K).linalg.diagonal(K)).max(initial=0.0)
+    ridge = _RIDGE * float(np.finfo(dtype).eps) * float(largest) or 1.0
     for _ in range(8):
-        K[np.diag_indices(len(K))] += ridge
+        add_to_diagonal(K, ridge)
         try:
-            L = np.linalg.cholesky(K)
+            L = lower_factor(K)
         except np.linalg.LinAlgError:
             ridge *= 9.0
             continue

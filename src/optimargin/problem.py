@@ -31,9 +31,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optimargin.arrays import is_foreign, on_host, taken
+from optimargin.arrays import at_least, is_foreign, on_host, taken
 from optimargin.device import spans_of
 from optimargin.gram import Gram, convex
+from optimargin.kernelmatrix import KernelMatrix
 from optimargin.loss import Loss, scaled, steepest
 from optimargin.rows import sqnorms
 from optimargin.sketch import Sketch
@@ -56,7 +57,7 @@ class Problem:
     weight: np.ndarray | None
     loss: Loss
     bias: float = 0.0
-    gram: Gram | None = None
+    gram: Gram | KernelMatrix | None = None
     sketch: Sketch | None = None
     classes: int = 2
     threads: int = 1
@@ -135,7 +136,7 @@ class Problem:
     def sqnorms(self) -> np.ndarray:
         """Squared norm of each row, the constant feature included: the diagonal of K."""
         if self.gram is not None:
-            return np.maximum(self.gram.diag, 0.0)
+            return at_least(self.gram.diag, 0.0)
         if self.sketch is not None:
             return self.sketch.diag
         return sqnorms(self.X) + self.bias**2
@@ -186,7 +187,10 @@ class Problem:
     def on_host(self) -> Problem:
         """The problem in NumPy's arrays."""
         weight = None if self.weight is None else on_host(self.weight)
-        return replace(self, X=on_host(self.X), y=on_host(self.y), weight=weight)
+        gram = self.gram
+        if isinstance(gram, KernelMatrix):
+            gram = gram.on_host(self.threads)
+        return replace(self, X=on_host(self.X), y=on_host(self.y), weight=weight, gram=gram)
 
     def narrowed(self) -> Problem:
         """The problem without rows of weight zero, where that is cheap: in feature space."""

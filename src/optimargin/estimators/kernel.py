@@ -115,6 +115,16 @@ class ODMClassifier(LargeKernelClassifier):
         Threads; None means all cores.
     random_state : int, RandomState or None
         Decides the order of the rows.
+    device : {"auto", "cpu", "cuda", "cuda:0", ...}, optional
+        Where to work.  None is where X is: PyTorch's and CuPy's arrays stay on their device.
+        "cuda" moves other rows there, in blocks if they are many; "auto" does so where there is
+        a GPU and the work is large enough.  "newton" and "landmark" work on a device; several
+        classes in one machine ("mcodm") are trained on the CPU, over features from the device.
+    precision : {"auto", "half", "single", "double"}, default="auto"
+        Of kernel values, or of features on a device.  "auto" is double where there are few rows
+        and single where there are many.  "half", for landmarks on a GPU, keeps features in half
+        the space and reads them in half the time, with sums as exact as those of "single"; where
+        rounding shows, the answer is improved in single precision.
     verbose : int, default=0
         Above 0, one live line of progress.
 
@@ -207,6 +217,8 @@ class ODMClassifier(LargeKernelClassifier):
         memory_limit: float | str | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
+        device: str | None = None,
+        precision: str = "auto",
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -237,4 +249,6 @@ class ODMClassifier(LargeKernelClassifier):
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.device = device
+        self.precision = precision
         self.verbose = verbose

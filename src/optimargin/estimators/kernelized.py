@@ -13,15 +13,19 @@ import scipy.sparse as sp
 from joblib import effective_n_jobs
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from optimargin.arrays import brought, is_foreign, on_host, taken
+from optimargin.device import beside
 from optimargin.estimators.classifier import MarginClassifier, Scores
 from optimargin.expansion import Expansion
 from optimargin.gram import Gram, make_gram, part, precision
+from optimargin.kernelmatrix import make_matrix
 from optimargin.kernels import Kernel, make_kernel
 from optimargin.memory import limit_in_bytes
 from optimargin.problem import Problem, Start
 from optimargin.solvers.passes import moments
 
 KERNELS = ("linear", "rbf", "laplacian", "poly", "sigmoid", "precomputed")
+DTYPES = {"auto": None, "half": "float16", "single": "float32", "double": "float64"}
 _READY: WeakKeyDictionary[Any, Expansion] = WeakKeyDictionary()  # of classifiers that predicted
 WITH_GAMMA = ("rbf", "laplacian", "poly", "sigmoid")
 
@@ -56,8 +60,15 @@ class KernelClassifier(MarginClassifier):
     def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
         self.gamma_ = number_of_gamma(self.gamma, X, weight)
         bias, limit = float(self.fit_intercept), limit_in_bytes(self.memory_limit)
+        if is_foreign(beside(X)):
+            return {"bias": bias, "gram": make_matrix(self._kernel(), X, bias, self._asked_dtype)}
         gram = make_gram(self._kernel(), X, bias, limit, threads, self._keeps)
         return {"bias": bias, "gram": gram}
+
+    @property
+    def _asked_dtype(self) -> str | None:
+        """The precision of kernel values that was asked for, if any."""
+        return DTYPES[getattr(self, "precision", "auto")]
 
     @property
     def _keeps(self) -> bool:
@@ -71,14 +82,14 @@ class KernelClassifier(MarginClassifier):
         return make_kernel(self.kernel, gamma, self.degree, self.coef0)
 
     def _attributes(self, whole: Problem, points: Any) -> dict[str, Any]:
-        B, X, gram = np.vstack([p.coef for p in points]), whole.X, whole.gram
+        B, X, gram = np.vstack([on_host(p.coef) for p in points]), whole.X, whole.gram
         assert gram is not None
         if whole.weight is not None:
-            B[:, whole.weight == 0.0] = 0.0
+            B[:, on_host(whole.weight) == 0.0] = 0.0
         support = np.flatnonzero(B.any(axis=0))
         given = self.kernel == "precomputed"
-        rows = np.empty((0, 0), X.dtype) if given else X[support]
-        found = self._expansion(support, rows, B[:, support], gram.kept.dtype)
+        rows = np.empty((0, 0), X.dtype) if given else on_rows(X, support)
+        found = self._expansion(support, rows, B[:, support], gram.dtype)
         return {**found, "kernel_shift_": gram.shift}
 
     def _expansion(self, index: np.ndarray, rows: Any, B: np.ndarray, dtype: Any) -> dict[str, Any]:
@@ -103,7 +114,7 @@ class KernelClassifier(MarginClassifier):
         if self.kernel == "precomputed":
             return X[:, self.support_] @ self.dual_coef_.T + self.intercept_
         threads = effective_n_jobs(-1 if self.n_jobs is None else self.n_jobs)
-        return self._ready().scores(X, threads) + self.intercept_
+        return self._ready().scores(X, threads) + brought(self.intercept_, X)
 
     def _ready(self) -> Expansion:
         """The expansion; what it prepares for its first scores serves the next ones too."""
@@ -155,6 +166,12 @@ class KernelClassifier(MarginClassifier):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
+
+
+def on_rows(X: Any, rows: np.ndarray) -> Any:
+    """Rows by number, as NumPy's."""
+    found = taken(X, rows)
+    return on_host(found) if is_foreign(found) else found
 
 
 def number_of_gamma(gamma: float | str, X: Any, weight: np.ndarray | None) -> float:

@@ -16,9 +16,10 @@ from sklearn.utils.validation import _num_samples
 
 from optimargin.classes import parts
 from optimargin.estimators.classifier import Scores
-from optimargin.estimators.kernelized import KernelClassifier, number_of_gamma
+from optimargin.estimators.kernelized import DTYPES, KernelClassifier, number_of_gamma
 from optimargin.expansion import sums
 from optimargin.gram import Gram, precision
+from optimargin.kernelmatrix import EXACT_UP_TO
 from optimargin.memory import limit_in_bytes
 from optimargin.partition import PARTITIONS
 from optimargin.problem import Problem, Start
@@ -72,7 +73,10 @@ class LargeKernelClassifier(KernelClassifier):
         "merge": [StrOptions(set(MERGES))],
         "survivors": ["boolean"],
         "engine": [HasMethods("scatter"), None],
+        "device": [str, None],
+        "precision": [StrOptions(set(DTYPES))],
     }
+    _works_on_devices = True
 
     def explain(self, X: Any) -> dict[str, Any]:
         """What `fit` would do with these rows, and about what it would take.
@@ -129,7 +133,13 @@ class LargeKernelClassifier(KernelClassifier):
             )
         if self.solver != "auto" or self.kernel not in _DEFINITE:
             return self.solver == "landmark"
+        if self._workplace(X) is not None:
+            return X.shape[0] > EXACT_UP_TO
         return landmarks_pay(*self._size(X))
+
+    def _work_on(self, X: Any) -> float:
+        n, values, count, _ = self._size(X)
+        return n * values * count
 
     def _check_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         if not isinstance(X, RowFiles):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from optimargin.arrays import cast, namespace, number, taken, zeros
-from optimargin.device import gathered, times
+from optimargin.device import gathered, spans_of, times
 from optimargin.loss import curvature, slope, value
 from optimargin.problem import Problem
 
@@ -63,3 +63,18 @@ def hessian(problem: Problem, h: Any) -> Any:
         H[d, d] += bias**2 * namespace(h).sum(h[span])
     H[:d, d] = H[d, :d]
     return H
+
+
+def moments(X: Any, weight: Any) -> tuple[float, float, float]:
+    """The weight of the rows, and the sums of their values and of the squares of these."""
+    total = squares = 0.0
+    for span in spans_of(X, slice(0, X.shape[0])):
+        A = cast(taken(X, span), "float64")
+        A, AA = (A, A * A) if weight is None else (weight[span] @ A, weight[span] @ (A * A))
+        total, squares = total + number(A), squares + number(AA)
+    return total_of(weight, X.shape[0]), total, squares
+
+
+def total_of(weight: Any, n: int) -> float:
+    """What rows weigh together."""
+    return float(n) if weight is None else number(weight)

@@ -15,26 +15,41 @@ Cost      a step applies K twice, and once for each conjugate-gradient step; K i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from optimargin.cholesky import cholesky, solve
+from optimargin.arrays import (
+    at_least,
+    brought,
+    cast,
+    is_foreign,
+    name_of_dtype,
+    namespace,
+    number,
+    placed,
+    places,
+    taken,
+    zeros,
+)
+from optimargin.cholesky import add_to_diagonal, cholesky, solve
+from optimargin.device import gathered, times
 from optimargin.gram import Gram
+from optimargin.kernelmatrix import KernelMatrix
 from optimargin.landmarks import Pivoted, pivoted_cholesky
 from optimargin.linesearch import best_step
 from optimargin.loss import curvature, dual_of, target, value
-from optimargin.problem import Point, Points, Problem, Start, counted_on
+from optimargin.problem import Point, Points, Problem, Start, Stop, counted_on, drive
 from optimargin.solvers.dcd import DCD
+from optimargin.solvers.newton import Newton
 
-_EXACT_UP_TO = 2500  # rows of a system that is factored in double precision and solved at once
-_FACTOR_UP_TO = 12_000  # rows of a system that is factored in single precision, as a guide
 _STIFF = 100.0  # stiffness beyond which coordinate descent is slower
 _RANK = 600  # largest rank of the guide where that does not fit
 _FINEST = 1e-12  # relative residual of the most careful solution of a system
 _WARM = 8  # rounds of coordinate descent before the first step on many rows
+_ABOUT, _ABOUT_STEPS = 0.01, 6  # gap and steps of a machine over some rows, to begin with
 _SMALL = 300  # rows of a system that is factored sooner than such a round is done
 
 Guide = Callable[[np.ndarray], np.ndarray]  # an approximate solution for a right-hand side
@@ -64,24 +79,24 @@ class KernelNewton:
             point = Point(b, a, u, primal, primal - 0.5 * float(r @ gram.apply(r)), rounds)
             yield point
             h = curvature(losses, u)
-            active = np.flatnonzero((h > 0.0) & (True if weight is None else weight > 0.0))
-            ridge, z = 1.0 / h[active], y[active] * target(losses, u)[active]
-            new = np.zeros(problem.n)
+            active = places((h > 0.0) if weight is None else (h > 0.0) & (weight > 0.0))
+            ridge, z = 1.0 / taken(h, active), taken(y * target(losses, u), active)
+            size = active.shape[0]
             try:
-                if len(active) <= _EXACT_UP_TO:
-                    new[active] = _factored(gram, active, ridge, np.float64)(z)
+                if size <= gram.exact_up_to:
+                    found = _factored(gram, active, ridge, np.float64)(z)
                 else:
-                    if _fits(gram, len(active)):
+                    if _fits(gram, size):
                         guide = _factored(gram, active, ridge, np.float32)
                     else:
-                        factor = factor or _pivoted(gram)
+                        factor = factor or _pivoted(gram, self.seed)
                         guide = _low_rank(factor, active, ridge)
-                    new[active] = b[active]
-                    for better in _conjugate_gradients(
-                        gram, active, ridge, z, new[active], guide, forcing
+                    found = taken(b, active)
+                    for found in _conjugate_gradients(
+                        gram, active, ridge, z, found, guide, forcing
                     ):
-                        new[active] = better
                         yield point
+                new = placed(problem.n, active, found)
             except np.linalg.LinAlgError:  # not positive definite, so not convex
                 descent = DCD().points(problem, Start(coef=b))
                 return (yield from counted_on(descent, rounds))
@@ -90,7 +105,7 @@ class KernelNewton:
             t = best_step(problem.loss, weight, u, y * df, float(b @ df), float(p @ df))
             trial = _primal(losses, y, b + t * p, f + t * df)
             if not trial < primal:
-                if forcing <= _FINEST or len(active) <= _EXACT_UP_TO:
+                if forcing <= _FINEST or size <= gram.exact_up_to:
                     return None
                 forcing = max(_FINEST, 1e-3 * forcing)  # the direction was too coarse
                 continue
@@ -101,28 +116,41 @@ class KernelNewton:
     def _begin(self, problem: Problem, start: Start, apply: Guide) -> tuple[np.ndarray, np.ndarray]:
         """Where to start, with its margins: on many rows, where some rounds of descent lead."""
         if start.coef is not None:
-            b, u = start.coef.astype(np.float64), start.margin
+            b, u = brought(start.coef, problem.y, "float64"), start.margin
             return b, problem.y * apply(b) if u is None else u
         if problem.n <= _SMALL:
-            return np.zeros(problem.n), np.zeros(problem.n)
+            return zeros(problem.n, problem.y), zeros(problem.n, problem.y)
+        if is_foreign(problem.y):
+            b = self._over_some(problem)
+            return b, problem.y * apply(b)
         rounds = islice(DCD(self.seed).points(problem, Start()), _WARM)
         best = min(rounds, key=lambda point: point.primal)
         return best.coef, best.margin
+
+    def _over_some(self, problem: Problem) -> Any:
+        """About the best expansion over some of the rows, which is soon found."""
+        factor, landmarks = problem.gram.low_rank(self.seed)
+        linear = replace(problem, X=factor.factor, gram=None, bias=0.0)
+        points = Newton(self.seed, direct=True).points(linear, Start())
+        found = drive(points, Stop(tol=_ABOUT, max_iter=_ABOUT_STEPS)).coef[:-1]
+        return placed(problem.n, brought(factor.pivots, found), landmarks.expand(found))
 
 
 def is_exact(problem: Problem) -> bool:
     """Whether the last step is a factorisation in double precision: the answer has no error."""
     gram = problem.gram
-    return gram is not None and gram.n <= _EXACT_UP_TO and gram.kept.dtype == np.float64
+    return gram is not None and gram.n <= gram.exact_up_to and gram.is_double
 
 
 def is_faster(problem: Problem) -> bool:
     """Whether Newton's method gets there before coordinate descent."""
-    return is_exact(problem) or (problem.n <= _FACTOR_UP_TO and problem.stiffness > _STIFF)
+    gram = problem.gram
+    assert gram is not None
+    return is_exact(problem) or (problem.n <= gram.factored_up_to and problem.stiffness > _STIFF)
 
 
 def _primal(losses, y: np.ndarray, b: np.ndarray, f: np.ndarray) -> float:
-    return 0.5 * float(b @ f) + float(value(losses, y * f).sum())
+    return 0.5 * float(b @ f) + number(value(losses, y * f))
 
 
 def _rank(gram: Gram) -> int:
@@ -131,7 +159,7 @@ def _rank(gram: Gram) -> int:
 
 
 def _fits(gram: Gram, size: int) -> bool:
-    return size <= _FACTOR_UP_TO and 4 * size**2 <= gram.spare
+    return size <= gram.factored_up_to and 4 * size**2 <= gram.spare
 
 
 def _factored(gram: Gram, active: np.ndarray, ridge: np.ndarray, dtype: Any) -> Guide:
@@ -140,14 +168,16 @@ def _factored(gram: Gram, active: np.ndarray, ridge: np.ndarray, dtype: Any) -> 
     In single precision the ridge may drown in rounding; it is raised until it does not.
     """
     A = gram.square(active, dtype)
-    least = 4.0 * np.finfo(dtype).eps * float(np.trace(A))
-    A[np.diag_indices(len(active))] += np.maximum(ridge, least if dtype == np.float32 else 0.0)
+    least = 4.0 * float(np.finfo(dtype).eps) * float(namespace(A).linalg.trace(A))
+    add_to_diagonal(A, at_least(ridge, least if dtype == np.float32 else 0.0))
     factor = cholesky(A)
-    return lambda v: solve(factor, v).astype(np.float64)
+    return lambda v: cast(solve(factor, v), "float64")
 
 
-def _pivoted(gram: Gram) -> Pivoted:
+def _pivoted(gram: Gram | KernelMatrix, seed: int) -> Pivoted:
     """K ~ F F' of a moderate rank."""
+    if isinstance(gram, KernelMatrix):
+        return gram.low_rank(seed)[0]
 
     def columns(index: np.ndarray) -> np.ndarray:
         K = gram.rows(index).T.astype(np.float64) + gram.bias**2
@@ -159,14 +189,14 @@ def _pivoted(gram: Gram) -> Pivoted:
 
 def _low_rank(factor: Pivoted, active: np.ndarray, ridge: np.ndarray) -> Guide:
     """V -> (F_I F_I' + diag(rest_I + ridge))^-1 v by Woodbury, with K ~ F F' + diag(rest)."""
-    G, inverse = factor.factor[active], 1.0 / (ridge + factor.residual[active])
-    inner = (G.T * inverse) @ G
-    inner[np.diag_indices(len(inner))] += 1.0
+    G, inverse = taken(factor.factor, active), 1.0 / (ridge + taken(factor.residual, active))
+    inner = (G.T * cast(inverse, name_of_dtype(G))) @ G
+    add_to_diagonal(inner, 1.0)
     small = cholesky(inner)
 
     def guide(v: np.ndarray) -> np.ndarray:
         w = inverse * v
-        return w - inverse * (G @ solve(small, G.T @ w))
+        return w - inverse * times(G, cast(solve(small, gathered(G, w)), "float64"))
 
     return guide
 
@@ -183,13 +213,11 @@ def _conjugate_gradients(
     """Better and better solutions of (K_II + diag(ridge)) x = z."""
 
     def product(v: np.ndarray) -> np.ndarray:
-        whole = np.zeros(gram.n)
-        whole[active] = v
-        return gram.apply(whole)[active] + ridge * v
+        return taken(gram.apply(placed(gram.n, active, v)), active) + ridge * v
 
-    x, r = x.copy(), z - product(x)
+    x, r = 1.0 * x, z - product(x)
     s = guide(r)
-    p, size = s.copy(), float(r @ s)
+    p, size = 1.0 * s, float(r @ s)
     goal = forcing**2 * size
     for _ in range(300):
         Ap = product(p)

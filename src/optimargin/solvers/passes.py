@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optimargin.arrays import is_foreign
+from optimargin.device import beside
 from optimargin.loss import curvature, of_row, slope, value
 from optimargin.problem import Problem
 from optimargin.rows import compiled, feature_rows, fetch, push, score, sqnorms
@@ -148,6 +149,8 @@ def curved(problem: Problem, h: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 def moments(X: Any, weight: np.ndarray | None) -> tuple[float, float, float]:
     """The weight of the rows, and the sums of their values and of the squares of these."""
+    if is_foreign(beside(X)):
+        return arraywise.moments(X, weight)
     weight = np.ones(X.shape[0]) if weight is None else weight
     total = squares = 0.0
     for span in blocks(X):

@@ -1,0 +1,173 @@
+"""All rows as features of the landmarks, on a device: kept in blocks, or made again in blocks.
+
+What `sketch.Sketch` is for compiled loops.  Kernel values of two like rows nearly cancel in a
+model, which half and single precision would not survive; features phi = L^{-1} k do, so here the
+values are turned into features at once, by products with the inverse of L.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from optimargin.arrays import cast, namespace, number, on_host, taken, zeros
+from optimargin.device import (
+    Triangle,
+    beside,
+    free_bytes,
+    gathered,
+    in_smaller_blocks,
+    is_out_of_memory,
+    release,
+    width_of,
+)
+from optimargin.kernels import ready
+from optimargin.landmarks import Landmarks
+
+_SAMPLE = 2_000  # rows on which the residual is measured, at most
+_SPARE = 0.2  # share of a device's free memory that is left to work with
+
+
+@dataclass(frozen=True)
+class Features:
+    """Phi as a matrix of n rows and S columns in the precision ``dtype``.
+
+    ``kept`` holds the blocks of the first rows, which end at ``edges``.
+    """
+
+    landmarks: Landmarks
+    X: Any
+    dtype: str
+    kept: list[Any]
+    edges: list[int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and landmarks."""
+        return int(self.X.shape[0]), len(self.landmarks)
+
+    @property
+    def size(self) -> int:
+        """How many features there are."""
+        return self.shape[0] * self.shape[1]
+
+    @cached_property
+    def triangle(self) -> Triangle:
+        """What makes features of kernel values."""
+        return Triangle(self.landmarks.inverse, self.dtype)
+
+    @cached_property
+    def _near(self) -> Any:
+        return ready(self.landmarks.kernel, self.landmarks.moved)
+
+    @cached_property
+    def diag(self) -> Any:
+        """K(x, x) of each row, the constant included."""
+        out = zeros(self.shape[0], beside(self.X))
+        for span in self.spans(slice(0, self.shape[0])):
+            out[span] = self.landmarks.kernel.diag(taken(self.X, span))
+        return out + self.landmarks.bias**2
+
+    @cached_property
+    def left_out(self) -> float:
+        """The share of the kernel matrix's trace that the landmarks leave out, on some rows."""
+        n = self.shape[0]
+        rows = np.sort(np.random.default_rng(0).integers(0, n, min(n, _SAMPLE)))
+        some = taken(self.X, rows)
+        total = self.landmarks.kernel.diag(some) + self.landmarks.bias**2
+        phi = cast(self.of(some), "float64")
+        left = total - namespace(phi).sum(phi * phi, axis=1)
+        whole = number(total)
+        return max(number(left), 0.0) / whole if whole > 0.0 else 0.0
+
+    def spans(self, part: slice) -> list[slice]:
+        """A range of rows in blocks: those that are kept, then such as are worked on at once."""
+        starts = [0, *self.edges]
+        found = [slice(a, b) for a, b in zip(starts, self.edges, strict=False)]
+        width = width_of(self.shape[1], 12)
+        for start in range(starts[-1], self.shape[0], width):
+            found.append(slice(start, min(start + width, self.shape[0])))
+        cut = [slice(max(s.start, part.start), min(s.stop, part.stop)) for s in found]
+        return [s for s in cut if s.start < s.stop]
+
+    def of(self, A: Any) -> Any:
+        """The features of rows."""
+        landmarks = self.landmarks
+        K = landmarks.kernel.block(landmarks.near(A), self._near)
+        if landmarks.bias:
+            K += landmarks.bias**2
+        return self.triangle.applied(K)
+
+    def __getitem__(self, rows: Any) -> Any:
+        """The features of rows: one of `spans`, or by number."""
+        if isinstance(rows, slice):
+            starts = [0, *self.edges]
+            for k, block in enumerate(self.kept):
+                if starts[k] <= rows.start and rows.stop <= self.edges[k]:
+                    return block[rows.start - starts[k] : rows.stop - starts[k], ...]
+        return self.of(taken(self.X, rows))
+
+    def part(self, rows: np.ndarray) -> Features:
+        """Some of the rows, their features kept."""
+        X = taken(self.X, rows)
+        return filled(replace(self, X=X, kept=[], edges=[]))
+
+    # -- the model in the space of features is the model ---------------------------------
+
+    def outward(self, w: Any) -> Any:
+        """A model as a pass wants it, with an entry for the constant feature, which is 0."""
+        return namespace(w).concat([w, 0.0 * w[:1]])
+
+    def inward(self, g: Any) -> Any:
+        """What a pass says, in features."""
+        return g[:-1]
+
+    def hessian(self, rows: np.ndarray, h: Any) -> Any:
+        """Phi' diag(h) Phi of some rows, in single precision, for guidance."""
+        total = None
+        width = width_of(self.shape[1], 12)
+        for start in range(0, len(rows), width):
+            some = slice(start, min(start + width, len(rows)))
+            phi = self[rows[some]]
+            root = namespace(h).sqrt(h[some])[:, None]
+            A = cast(cast(phi, "float32") * cast(root, "float32"), "float32")
+            H = gathered(A, A)
+            total = H if total is None else total + H
+        return cast(total, "float32")
+
+
+def filled(features: Features) -> Features:
+    """The same features, of which as many are kept as the device has room for."""
+    n, S = features.shape
+    like, size = beside(features.X), np.dtype(features.dtype).itemsize
+    kept: list[Any] = []
+    edges: list[int] = []
+    room = free_bytes(like) - min(_SPARE * free_bytes(like), 16.0 * width_of(S, 12) * S)
+    for span in features.spans(slice(0, n)):
+        room -= (span.stop - span.start) * S * size
+        if room < 0.0:
+            break
+        try:
+            blocks = in_smaller_blocks(lambda rows: features.of(taken(features.X, rows)), span)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            release()
+            break
+        for block in blocks:
+            kept.append(block)
+            edges.append((edges[-1] if edges else 0) + int(block.shape[0]))
+    return replace(features, kept=kept, edges=edges)
+
+
+def make_features(landmarks: Landmarks, X: Any, dtype: str) -> Features:
+    """The features of all rows, in a precision: "float16", "float32" or "float64"."""
+    return filled(Features(landmarks, X, dtype, [], []))
+
+
+def as_host(b: Any) -> np.ndarray:
+    """An expansion as NumPy's."""
+    return on_host(b)
