@@ -110,7 +110,10 @@ def places(condition: Any) -> Any:
 
 def number(x: Any) -> float:
     """The sum of an array's elements, as a number on the host."""
-    return float(x.sum()) if not is_foreign(x) else float(on_host(namespace(x).sum(x)))
+    if not is_foreign(x):
+        return float(x.sum())
+    x = cast(x, "int64") if name_of_dtype(x) == "bool" else x
+    return float(on_host(namespace(x).sum(x)))
 
 
 # -- elements: one formula for compiled loops and for arrays of every library ---------------------

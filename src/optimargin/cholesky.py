@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.linalg.cython_lapack  # loaded now, so that `threads.blas_threads` knows of it
 from numba.extending import get_cython_function_address
 
@@ -99,3 +100,10 @@ def add_to_diagonal(A: Any, x: Any) -> None:
     x = x if is_foreign(x) else zeros(n, A, name_of_dtype(A)) + x
     eye = xp.eye(n, dtype=A.dtype, device=device_of(A))
     A += eye * cast(brought(x, A), name_of_dtype(A))
+
+
+def substituted(L: Any, B: Any) -> Any:
+    """L^{-1} B for a lower triangular L."""
+    if is_foreign(L):
+        return triangular(L, B)
+    return scipy.linalg.solve_triangular(L, B, lower=True, check_finite=False)

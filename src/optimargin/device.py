@@ -20,7 +20,7 @@ from optimargin.arrays import brought, cast, device_of, is_foreign, name_of_dtyp
 T = TypeVar("T")
 
 _SHIFT = 2048.0  # what the second half is multiplied by: as many bits as the first has
-_BLOCK = 1 << 28  # bytes of a block of rows at work
+_BLOCK = 1 << 30  # bytes of a block of rows at work
 _SHARE = 0.9  # of the free memory of a device that is used
 _TILE = 1024  # columns of a triangular product at a time
 _LEAST = 64  # rows of a block
@@ -77,6 +77,11 @@ def _matmul(A: Any, B: Any) -> Any:
     import torch
 
     return torch.mm(A, B, out_dtype=torch.float32)
+
+
+def squared(A: Any) -> Any:
+    """A.T @ A: in single precision where A is half."""
+    return _matmul(A.T, A) if name_of_dtype(A) == "float16" else A.T @ A
 
 
 class Triangle:

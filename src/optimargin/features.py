@@ -13,19 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from optimargin.arrays import cast, namespace, number, on_host, taken, zeros
+from optimargin.arrays import at_least, cast, namespace, number, taken, zeros
 from optimargin.device import (
     Triangle,
     beside,
     free_bytes,
-    gathered,
     in_smaller_blocks,
     is_out_of_memory,
     release,
+    squared,
+    times,
     width_of,
 )
 from optimargin.kernels import ready
 from optimargin.landmarks import Landmarks
+from optimargin.partition import thinned
 
 _SAMPLE = 2_000  # rows on which the residual is measured, at most
 _SPARE = 0.2  # share of a device's free memory that is left to work with
@@ -43,6 +45,7 @@ class Features:
     dtype: str
     kept: list[Any]
     edges: list[int]
+    guided_by = 1.0 / 16.0  # share of the rows that make a guide: products cost little here
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -75,7 +78,7 @@ class Features:
     def left_out(self) -> float:
         """The share of the kernel matrix's trace that the landmarks leave out, on some rows."""
         n = self.shape[0]
-        rows = np.sort(np.random.default_rng(0).integers(0, n, min(n, _SAMPLE)))
+        rows = thinned(n, min(n, _SAMPLE), np.random.default_rng(0))
         some = taken(self.X, rows)
         total = self.landmarks.kernel.diag(some) + self.landmarks.bias**2
         phi = cast(self.of(some), "float64")
@@ -110,6 +113,31 @@ class Features:
                     return block[rows.start - starts[k] : rows.stop - starts[k], ...]
         return self.of(taken(self.X, rows))
 
+    def scores(self, models: list[Any]) -> Any:
+        """The scores of all rows under some expansions, a column each."""
+        W = namespace(models[0]).stack([self.landmarks.lift(b) for b in models], axis=1)
+        out = zeros((self.shape[0], len(models)), W)
+        for span in self.spans(slice(0, self.shape[0])):
+            out[span, ...] = times(self[span], W)
+        return out
+
+    def residual(self) -> Any:
+        """What the landmarks leave out of the kernel's diagonal."""
+        left = 1.0 * self.diag
+        for span in self.spans(slice(0, self.shape[0])):
+            phi = cast(self[span], "float64")
+            left[span] -= namespace(phi).sum(phi * phi, axis=1)
+        return at_least(left, 0.0)
+
+    def of_others(self, X: Any) -> Features:
+        """The features of other rows, of which none are kept."""
+        return replace(self, X=X, kept=[], edges=[])
+
+    def features(self) -> Any:
+        """All rows as one matrix."""
+        found = [self[span] for span in self.spans(slice(0, self.shape[0]))]
+        return namespace(found[0]).concat(found)
+
     def part(self, rows: np.ndarray) -> Features:
         """Some of the rows, their features kept."""
         X = taken(self.X, rows)
@@ -125,18 +153,19 @@ class Features:
         """What a pass says, in features."""
         return g[:-1]
 
-    def hessian(self, rows: np.ndarray, h: Any) -> Any:
-        """Phi' diag(h) Phi of some rows, in single precision, for guidance."""
-        total = None
-        width = width_of(self.shape[1], 12)
-        for start in range(0, len(rows), width):
-            some = slice(start, min(start + width, len(rows)))
-            phi = self[rows[some]]
-            root = namespace(h).sqrt(h[some])[:, None]
-            A = cast(cast(phi, "float32") * cast(root, "float32"), "float32")
-            H = gathered(A, A)
+    def hessian(self, rows: Any, h: Any) -> Any:
+        """Phi' diag(h) Phi of some rows, in single precision where features are half."""
+        total, width = None, width_of(self.shape[1], 12)
+        root, count = namespace(h).sqrt(h), int(rows.shape[0])
+        largest = float(namespace(h).max(root)) if count else 1.0
+        for start in range(0, count, width):
+            some = slice(start, min(start + width, count))
+            phi = self[taken(rows, some)]
+            phi *= cast(root[some] / largest, self.dtype)[:, None]
+            H = squared(phi)
             total = H if total is None else total + H
-        return cast(total, "float32")
+        S = self.shape[1]
+        return zeros((S, S), h, "float32") if total is None else total * largest**2
 
 
 def filled(features: Features) -> Features:
@@ -166,8 +195,3 @@ def filled(features: Features) -> Features:
 def make_features(landmarks: Landmarks, X: Any, dtype: str) -> Features:
     """The features of all rows, in a precision: "float16", "float32" or "float64"."""
     return filled(Features(landmarks, X, dtype, [], []))
-
-
-def as_host(b: Any) -> np.ndarray:
-    """An expansion as NumPy's."""
-    return on_host(b)

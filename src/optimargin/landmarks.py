@@ -20,8 +20,17 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from optimargin.arrays import cast, is_foreign, name_of_dtype, namespace, on_host
-from optimargin.cholesky import add_to_diagonal, inverse_of, lower_factor
+from optimargin.arrays import (
+    brought,
+    cast,
+    is_foreign,
+    name_of_dtype,
+    namespace,
+    on_host,
+    taken,
+    zeros,
+)
+from optimargin.cholesky import add_to_diagonal, inverse_of, lower_factor, substituted
 from optimargin.kernels import RBF, Kernel, Laplacian
 
 _RIDGE = 1.0  # roundings of the largest diagonal value, added to it
@@ -53,7 +62,7 @@ def pivoted_cholesky(
     """
     residual = diag.astype(np.float64)
     floor = tol * max(float(residual.max(initial=0.0)), np.finfo(float).tiny)
-    F, pivots = np.zeros((len(diag), rank), dtype=dtype), np.empty(rank, dtype=np.intp)
+    F, pivots = None, np.empty(rank, dtype=np.intp)
     k = 0
     while k < rank and residual.max(initial=0.0) > floor:
         count = min(block, rank - k)
@@ -62,18 +71,26 @@ def pivoted_cholesky(
             best = np.argpartition(-residual, count - 1)[:count]
         best = best[residual[best] > floor]
         C = columns(best)
-        C -= F[:, :k] @ F[best, :k].T
-        chosen, L = _unlike(C[best].astype(np.float64), residual[best])
-        new = scipy.linalg.solve_triangular(
-            L.astype(dtype), C[:, chosen].T, lower=True, check_finite=False
-        )
+        F = zeros((len(diag), rank), C, np.dtype(dtype).name) if F is None else F
+        C -= F[:, :k] @ taken(F[:, :k], best).T
+        chosen, L = _unlike(on_host(taken(C, best)).astype(np.float64), residual[best])
+        new = substituted(brought(L, C, dtype), taken(C.T, chosen))
         stop = k + len(chosen)
         F[:, k:stop], pivots[k:stop] = new.T, best[chosen]
-        residual -= np.einsum("ij,ij->j", new, new, dtype=np.float64)
+        residual -= on_host(squares(new))
         np.maximum(residual, 0.0, out=residual)
         residual[best[chosen]] = 0.0
         k = stop
+    F = np.zeros((len(diag), 0), dtype=dtype) if F is None else F
     return Pivoted(F[:, :k], pivots[:k], residual)
+
+
+def squares(F: Any) -> Any:
+    """The sum of the squares of each column, in double precision."""
+    if not is_foreign(F):
+        return np.einsum("ij,ij->j", F, F, dtype=np.float64)
+    F = cast(F, "float64")
+    return namespace(F).sum(F * F, axis=0)
 
 
 def _unlike(C: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

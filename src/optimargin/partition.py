@@ -136,10 +136,10 @@ def nearest(X: Any, centres: np.ndarray) -> np.ndarray:
     return out
 
 
-def thinned(n: int, every: int, rng: np.random.Generator) -> np.ndarray:
-    """One row number out of every so many that follow each other, at random, in order.
+def thinned(n: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """So many of n row numbers, in order: one at random of each run of rows of the same length.
 
     Rows that are sorted by anything are all represented, and no permutation of n is made.
     """
-    starts = np.arange(0, n - every + 1, every) if n >= every else np.zeros(1, dtype=np.intp)
-    return starts + rng.integers(0, min(every, n), len(starts))
+    edges = np.arange(count + 1) * n // count
+    return edges[:-1] + (rng.random(count) * np.diff(edges)).astype(np.intp)

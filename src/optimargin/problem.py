@@ -33,6 +33,7 @@ import numpy as np
 
 from optimargin.arrays import at_least, is_foreign, on_host, taken
 from optimargin.device import spans_of
+from optimargin.features import Features
 from optimargin.gram import Gram, convex
 from optimargin.kernelmatrix import KernelMatrix
 from optimargin.loss import Loss, scaled, steepest
@@ -58,7 +59,7 @@ class Problem:
     loss: Loss
     bias: float = 0.0
     gram: Gram | KernelMatrix | None = None
-    sketch: Sketch | None = None
+    sketch: Sketch | Features | None = None
     classes: int = 2
     threads: int = 1
     limit: float = np.inf  # bytes that a linear machine may spend on a Hessian

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from optimargin.landmarks import Landmarks
+from optimargin.expansion import sums
+from optimargin.landmarks import Landmarks, whitened
 from optimargin.memory import in_words
+from optimargin.partition import thinned
 from optimargin.threads import blas_threads, blocks, spans, spread
 
 _CACHE = 1 << 22  # bytes of a block that is filled, and read, while it stays in the cache
@@ -59,7 +61,7 @@ class Sketch:
     def left_out(self) -> float:
         """The share of the kernel matrix's trace that the landmarks leave out, on some rows."""
         n = self.shape[0]
-        rows = np.sort(np.random.default_rng(0).permutation(n)[:_SAMPLE])
+        rows = thinned(n, min(n, _SAMPLE), np.random.default_rng(0))
         left, total = 0.0, float(self.diag[rows].sum())
         with blas_threads(self.threads, self.shape[1]):
             for span in spans(len(rows), self._width):
@@ -102,12 +104,46 @@ class Sketch:
         spread(task, spans(len(missing), self._width), self.threads)
         return out
 
+    def scores(self, models: list[np.ndarray]) -> np.ndarray:
+        """The scores of all rows under some expansions, a column each."""
+        out, B = np.empty((self.shape[0], len(models))), np.stack(models)
+        for span in self.spans(slice(0, self.shape[0])):
+            sums(self[span], B, out[span])
+        return out
+
+    def residual(self) -> np.ndarray:
+        """What the landmarks leave out of the kernel's diagonal."""
+        return self.landmarks.residual(self.X, self[:])
+
+    def of_others(self, X: Any) -> Sketch:
+        """The values of other rows, of which none are kept."""
+        return replace(self, X=X, kept=self.kept[:0])
+
     def features(self) -> np.ndarray:
         """All rows as features: for solvers of linear machines."""
         out = np.empty(self.shape, dtype=self.dtype)
         for span in spans(self.shape[0], max(self.shape[1], 4096)):
             out[span] = self.landmarks.features(self[span])
         return out
+
+    # -- passes read kernel values, so a model goes out as an expansion -------------------
+
+    guided_by = 0.0  # share of the rows that make a guide, where that is more than it takes
+
+    def outward(self, w: np.ndarray) -> np.ndarray:
+        """A model as a pass wants it, with an entry for the constant feature, which is 0."""
+        return np.append(self.landmarks.expand(w), 0.0)
+
+    def inward(self, g: np.ndarray) -> np.ndarray:
+        """What a pass says, in features."""
+        return self.landmarks.contract(g[:-1])
+
+    def hessian(self, rows: np.ndarray, h: np.ndarray) -> np.ndarray:
+        """Phi' diag(h) Phi of some rows, in the precision of the values."""
+        K = self[rows]
+        K *= np.sqrt(h).astype(K.dtype)[:, None]
+        phi = whitened(self.landmarks.factor, K, in_place=True)
+        return phi.T @ phi
 
     def part(self, rows: np.ndarray) -> Sketch:
         """Some of the rows, their values kept."""

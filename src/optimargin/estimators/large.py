@@ -14,7 +14,9 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
 
+from optimargin.arrays import is_foreign, name_of_dtype, on_host
 from optimargin.classes import parts
+from optimargin.device import has_half
 from optimargin.estimators.classifier import Scores
 from optimargin.estimators.kernelized import DTYPES, KernelClassifier, number_of_gamma
 from optimargin.expansion import sums
@@ -183,7 +185,9 @@ class LargeKernelClassifier(KernelClassifier):
         kernel, limit = self._kernel(), limit_in_bytes(self.memory_limit)
         count = None if self.n_landmarks == "auto" else int(self.n_landmarks)
         joint = whole.classes > 2 and self.multi_class in ("mcodm", "mcodm-paper")
-        dtype = precision(kernel, whole.X)
+        dtype = self._asked_dtype or precision(kernel, whole.X)
+        if is_foreign(whole.y):
+            dtype = self._device_dtype(whole, joint)
         wish = Wish(kernel, count, self._which(whole.X), dtype, limit, joint=joint)
         if self._continuing is not None and self._continuing[0].coef is not None:
             wish = replace(wish, how=self.support_vectors_, index=self.support_)
@@ -194,11 +198,18 @@ class LargeKernelClassifier(KernelClassifier):
             self._continuing = starts
         return whole
 
+    def _device_dtype(self, whole: Problem, joint: bool) -> str:
+        """The precision of features on a device."""
+        asked = self._asked_dtype or ("float32" if whole.n > EXACT_UP_TO else "float64")
+        return "float32" if asked == "float16" and (joint or not has_half(whole.y)) else asked
+
     def _which(self, X: Any) -> Any:
         """The rule that chooses landmarks, or the landmarks."""
         if isinstance(self.landmarks, str):
             return self.landmarks
-        Z = check_array(self.landmarks, accept_sparse="csr", dtype=X.dtype, input_name="landmarks")
+        Z = on_host(self.landmarks) if is_foreign(self.landmarks) else self.landmarks
+        dtype = name_of_dtype(X)
+        Z = check_array(Z, accept_sparse="csr", dtype=dtype, input_name="landmarks")
         if Z.shape[1] != X.shape[1]:
             raise ValueError(
                 f"landmarks must have the {X.shape[1]} features of X; it has {Z.shape[1]}."
@@ -208,8 +219,9 @@ class LargeKernelClassifier(KernelClassifier):
     def _attributes(self, whole: Problem, points: Any) -> dict[str, Any]:
         if whole.sketch is None:
             return super()._attributes(whole, points)
-        landmarks, B = whole.sketch.landmarks, np.vstack([p.coef for p in points])
-        return self._expansion(landmarks.index, landmarks.Z, B, whole.sketch.dtype)
+        landmarks, B = whole.sketch.landmarks, np.vstack([on_host(p.coef) for p in points])
+        Z = on_host(landmarks.Z) if is_foreign(landmarks.Z) else landmarks.Z
+        return self._expansion(landmarks.index, Z, B, name_of_dtype(landmarks.moved))
 
     def _adopt(self, whole: Problem, machines: list[Machine]) -> None:
         super()._adopt(whole, machines)

@@ -37,10 +37,16 @@ def _add(problem: Problem, span: slice, r: Any, into: Any) -> None:
 def pull(problem: Problem, u: Any) -> tuple[float, Any, Any]:
     """The sum of the losses at the margins u, its gradient, and every row's curvature."""
     losses = problem.losses
-    s, g = slope(losses, u) * problem.y, zeros(problem.matrix.shape[1] + 1, problem.y)
+    g = gradient(problem, slope(losses, u) * problem.y)
+    return number(value(losses, u)), g, curvature(losses, u)
+
+
+def gradient(problem: Problem, s: Any) -> Any:
+    """The rows times the numbers s, added up."""
+    g = zeros(problem.matrix.shape[1] + 1, problem.y)
     for span in problem.spans(slice(0, problem.n)):
         _add(problem, span, s[span], g)
-    return number(value(losses, u)), g, curvature(losses, u)
+    return g
 
 
 def curved(problem: Problem, h: Any, v: Any) -> Any:

@@ -121,7 +121,7 @@ def _over_landmarks(name: str, problem: Problem, start: Start, stop: Stop, seed:
 
 def _is_small(sketch: Sketch) -> bool:
     """Whether an exact answer costs next to nothing."""
-    return sketch.size <= _SMALL and sketch.dtype == np.float64
+    return sketch.size <= _SMALL and str(sketch.dtype) == "float64"
 
 
 def judged_by(tol: float, found: Solution) -> Solution:

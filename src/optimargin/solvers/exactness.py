@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from optimargin.arrays import name_of_dtype, number, places, taken
 from optimargin.expansion import Expansion
 from optimargin.loss import conjugate, dual_of
 from optimargin.problem import Problem, Solution, relative_gap
@@ -32,13 +33,13 @@ def exact_gap(problem: Problem, solution: Solution, share: float = 1.0) -> float
         return np.nan if problem.sketch is not None else solution.gap
     sketch, losses = problem.sketch, problem.losses
     a = dual_of(losses, solution.margin)
-    pulling = np.flatnonzero(a)
+    pulling = places((a > 0.0) | (a < 0.0))
     n, S = sketch.shape
-    if len(pulling) <= max(_FREE, np.sqrt(share * n * S)):
-        square = _square(problem, sketch, pulling, (a * problem.y)[pulling])
+    if pulling.shape[0] <= max(_FREE, np.sqrt(share * n * S)):
+        square = _square(problem, sketch, pulling, taken(a * problem.y, pulling))
     else:
-        g = sketch.landmarks.contract(pull(problem, solution.margin).gradient[:-1])
-        square = float(g @ g) + sketch.left_out * float(sketch.diag.sum()) * float(a @ a)
+        g = sketch.inward(pull(problem, solution.margin).gradient)
+        square = float(g @ g) + sketch.left_out * number(sketch.diag) * float(a @ a)
     # psi is a square and a linear part on either side of zero, so D(t a) is a parabola in t >= 0.
     linear, ridge = _parts(losses, a)
     t = max(linear / (square + ridge), 0.0) if square + ridge > 0.0 else 0.0
@@ -48,13 +49,13 @@ def exact_gap(problem: Problem, solution: Solution, share: float = 1.0) -> float
 
 def _parts(losses, a: np.ndarray) -> tuple[float, float]:
     """Numbers b and c with -sum psi(t a) = b t - c t^2 / 2 for t >= 0."""
-    one, two = -float(conjugate(losses, a).sum()), -float(conjugate(losses, 2.0 * a).sum())
+    one, two = -number(conjugate(losses, a)), -number(conjugate(losses, 2.0 * a))
     return 2.0 * one - 0.5 * two, 2.0 * one - two
 
 
 def _square(problem: Problem, sketch: Sketch, rows: np.ndarray, c: np.ndarray) -> float:
     """The square c'Kc over some of the rows."""
-    landmarks, A = sketch.landmarks, sketch.X[rows]
-    whole = Expansion(landmarks.kernel, A, c[None, :], sketch.dtype)
+    landmarks, A = sketch.landmarks, taken(sketch.X, rows)
+    whole = Expansion(landmarks.kernel, A, c[None, :], name_of_dtype(landmarks.moved))
     f = whole.scores(A, problem.threads)[:, 0]
-    return float(c @ f) + landmarks.bias**2 * float(c.sum()) ** 2
+    return float(c @ f) + landmarks.bias**2 * number(c) ** 2

@@ -21,21 +21,34 @@ which is far less than |grad P|^2 / 2, and costs no pass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from optimargin.cholesky import cholesky, solve
-from optimargin.landmarks import Landmarks, whitened
+from optimargin.arrays import (
+    brought,
+    cast,
+    is_foreign,
+    name_of_dtype,
+    namespace,
+    number,
+    places,
+    taken,
+    zeros,
+)
+from optimargin.cholesky import add_to_diagonal, cholesky, solve
+from optimargin.features import Features
 from optimargin.linesearch import best_step
 from optimargin.loss import dual_of, of_row, row_gap, scaled, value
+from optimargin.partition import thinned
 from optimargin.problem import Point, Points, Problem, Start
 from optimargin.rows import compiled
 from optimargin.sketch import Sketch
 from optimargin.solvers.passes import curved, margins, pull
 from optimargin.threads import blas_threads
 
+_TINY = 1e-300  # stands for zero where a quotient must stay defined
 _SAMPLE = 6  # rows in the guide for each landmark
 _STALE = 10  # conjugate-gradient steps at least, before a new guide is made
 _GUIDE = 0.07  # products that a guide takes for each, in the time of a number read by such a step
@@ -64,34 +77,35 @@ class LandmarkNewton:
 
     def points(self, problem: Problem, start: Start) -> Points:
         """A point after each Newton step, and again when its gradient is known."""
-        assert problem.sketch is not None
-        landmarks, loss, weight = problem.sketch.landmarks, problem.loss, problem.weight
+        sketch, loss, weight = problem.sketch, problem.loss, problem.weight
+        assert sketch is not None
+        landmarks = sketch.landmarks
         rng = np.random.default_rng(self.seed)
         w = self._begin(problem, start)
-        u = margins(problem, _padded(landmarks.expand(w)))
+        u = margins(problem, sketch.outward(w))
         guide, spent, rounds, bound = None, 0, 0, -np.inf
         while True:
             found = pull(problem, u)
-            g, h = w + landmarks.contract(found.gradient[:-1]), found.curvature
+            g, h = w + sketch.inward(found.gradient), found.curvature
             primal = 0.5 * float(w @ w) + found.total
             bound = max(bound, primal - 0.5 * float(g @ g))
             point = Point(landmarks.expand(w), None, u, primal, bound, rounds)
             yield point
             if guide is None:
-                guide, spent = _guide(problem, problem.sketch, h, rng), 0
-            step = _direction(problem, landmarks, h, g, guide, self.tol * abs(primal))
+                guide, spent = _guide(problem, sketch, h, rng), 0
+            step = _direction(problem, sketch, h, g, guide, self.tol * abs(primal))
             spent += step.rounds
             if spent > _patience(problem, h):
                 guide = None
             p = step.p
-            du = margins(problem, _padded(landmarks.expand(p)))
+            du = margins(problem, sketch.outward(p))
             gap = 0.5 * float(step.rest @ step.rest) + _foretold(loss, weight, u, du, h)
-            full = 0.5 * float((w + p) @ (w + p)) + _total(loss, weight, u, du)
+            full = 0.5 * float((w + p) @ (w + p)) + _total(loss, weight, u + du)
             bound = max(bound, full - gap)
             t = best_step(loss, weight, u, du, float(w @ p), float(p @ p))
             du *= t
             du += u
-            there = 0.5 * float((w + t * p) @ (w + t * p)) + _total(loss, weight, du, None)
+            there = 0.5 * float((w + t * p) @ (w + t * p)) + _total(loss, weight, du)
             if not there < primal:
                 yield point._replace(bound=bound)
                 return None
@@ -104,13 +118,12 @@ class LandmarkNewton:
         sketch = problem.sketch
         assert sketch is not None
         if start.coef is not None:
-            return sketch.landmarks.lift(start.coef.astype(np.float64))
+            return sketch.landmarks.lift(brought(start.coef, problem.y, "float64"))
         n, S = sketch.shape
         count = max(n // _PILOT, _PILOT_ROWS * S)
         if count * 4 > n:
-            return np.zeros(S)
-        chosen = np.random.default_rng(self.seed).permutation(n)[:count]
-        part = some_rows(problem, np.sort(chosen))
+            return zeros(S, problem.y)
+        part = problem.some(thinned(n, count, np.random.default_rng(self.seed)))
         points = LandmarkNewton(self.seed, self.tol).points(part, Start(coef=np.zeros(S)))
         last = next(points)
         for point in points:
@@ -121,35 +134,34 @@ class LandmarkNewton:
         return sketch.landmarks.lift(last.coef)
 
 
-def some_rows(problem: Problem, chosen: np.ndarray) -> Problem:
-    """The problem on some of the rows, which count for all."""
-    return replace(
-        problem,
-        X=problem.X[chosen],
-        y=problem.y[chosen],
-        weight=None if problem.weight is None else problem.weight[chosen],
-        loss=scaled(problem.loss, problem.n / len(chosen)),
-        sketch=None if problem.sketch is None else problem.sketch.part(chosen),
-    )
-
-
-def _padded(b: np.ndarray) -> np.ndarray:
-    """An expansion as a pass wants it: with an entry for the constant feature, which is 0."""
-    return np.append(b, 0.0)
+def _total(loss, weight, u):
+    """The sum of the losses at u."""
+    if is_foreign(u):
+        return number(value(loss if weight is None else scaled(loss, weight), u))
+    return _sum(loss, weight, u)
 
 
 @compiled
-def _total(loss, weight, u, du):
-    """The sum of the losses at u + du."""
+def _sum(loss, weight, u):
     total = 0.0
     for i in range(len(u)):
-        total += value(of_row(loss, weight, i), u[i] if du is None else u[i] + du[i])
+        total += value(of_row(loss, weight, i), u[i])
     return total
 
 
-@compiled
 def _foretold(loss, weight, u, du, h):
     """What the rows add to the gap, if their dual variables are those foretold."""
+    if not is_foreign(u):
+        return _sum_foretold(loss, weight, u, du, h)
+    own = loss if weight is None else scaled(loss, weight)
+    a = dual_of(own, u) - h * du
+    if number((a < own.a_min) | (a > own.a_max)):
+        return np.inf
+    return number(row_gap(own, a, u + du))
+
+
+@compiled
+def _sum_foretold(loss, weight, u, du, h):
     total = 0.0
     for i in range(len(u)):
         own = of_row(loss, weight, i)
@@ -163,35 +175,34 @@ def _foretold(loss, weight, u, du, h):
 def _patience(problem: Problem, h: np.ndarray) -> float:
     """Conjugate-gradient steps that cost as much as another guide."""
     assert problem.sketch is not None
-    S, rows = problem.sketch.shape[1], max(int(np.count_nonzero(h)), 1)
+    S, rows = problem.sketch.shape[1], max(number(h > 0.0), 1.0)
     return max(_STALE, _GUIDE * S * min(_SAMPLE * S, rows) / (rows + 4 * S))
 
 
-def _guide(problem: Problem, sketch: Sketch, h: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _guide(
+    problem: Problem, sketch: Sketch | Features, h: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
     """The factor of I + Phi' diag(h) Phi, made of some of its rows.
 
     In single precision the identity may drown in rounding; it is raised until it does not.
     """
-    L = sketch.landmarks.factor
-    S, curved_rows = len(L), np.flatnonzero(h)
-    chosen = curved_rows
-    if len(curved_rows) > _SAMPLE * S:
-        chosen = np.sort(rng.choice(curved_rows, _SAMPLE * S, replace=False))
-    share = h[curved_rows].sum() / max(h[chosen].sum(), np.finfo(float).tiny)
-    K = sketch[chosen]
-    K *= np.sqrt(h[chosen] * share).astype(K.dtype)[:, None]
+    S, chosen = sketch.shape[1], places(h > 0.0)
+    most = max(_SAMPLE * S, int(sketch.guided_by * sketch.shape[0]))
+    if chosen.shape[0] > most:
+        chosen = taken(chosen, thinned(int(chosen.shape[0]), most, rng))
+    some = taken(h, chosen)
+    share = number(h) / max(number(some), _TINY)
     with blas_threads(problem.threads, S):
-        phi = whitened(L, K, in_place=True)
-        H = phi.T @ phi
-        del K, phi
-        rounding = 4.0 * float(np.finfo(H.dtype).eps) * float(np.trace(H, dtype=np.float64))
-        H[np.diag_indices(S)] += max(1.0, rounding)
+        H = sketch.hessian(chosen, some * share)
+        eps = float(np.finfo(name_of_dtype(H)).eps)
+        rounding = 4.0 * eps * float(namespace(H).linalg.trace(cast(H, "float64")))
+        add_to_diagonal(H, max(1.0, rounding))
         return cholesky(H)
 
 
 def _direction(
     problem: Problem,
-    landmarks: Landmarks,
+    sketch: Sketch | Features,
     h: np.ndarray,
     g: np.ndarray,
     guide: np.ndarray,
@@ -201,17 +212,16 @@ def _direction(
 
     Far from the answer a coarse one does; near by, it is good enough to certify ``gap``.
     """
-    x, r, count = np.zeros_like(g), -g, 0
-    s = solve(guide, r).astype(np.float64)
+    x, r, count = 0.0 * g, -g, 0
+    s = cast(solve(guide, r), "float64")
     p, size = s, float(r @ s)
     coarse, fine = _COARSE * size, gap if size <= _NEAR * gap else np.inf
     while count < _MOST and not (size <= coarse and float(r @ r) <= fine):
-        turned = curved(problem, h, _padded(landmarks.expand(p)))
-        Ap = p + landmarks.contract(turned[:-1])
+        Ap = p + sketch.inward(curved(problem, h, sketch.outward(p)))
         step = size / float(p @ Ap)
         x += step * p
         r = r - step * Ap
-        s = solve(guide, r).astype(np.float64)
+        s = cast(solve(guide, r), "float64")
         size, before = float(r @ s), size
         p = s + (size / before) * p
         count += 1

@@ -93,7 +93,8 @@ class Newton:
 
     def pilot(self, problem: Problem) -> np.ndarray:
         """About the answer on a random share of the rows, as a place to start from."""
-        part = problem.some(thinned(problem.n, _PILOT_SHARE, np.random.default_rng(self.seed)))
+        count = max(problem.n // _PILOT_SHARE, 1)
+        part = problem.some(thinned(problem.n, count, np.random.default_rng(self.seed)))
         start = Start(coef=zeros(problem.d + 1, problem.y))
         points = Newton(self.seed, self.direct).points(part, start)
         last = next(points)

@@ -57,6 +57,13 @@ def _pull(loss, into, y, weight, u, h):
 
 
 @compiled
+def _push(into, s):
+    for i in range(len(s)):
+        if s[i] != 0.0:
+            push(into, i, s[i])
+
+
+@compiled
 def _curve(rows, into, h):
     some = np.flatnonzero(h)
     for k in range(len(some)):
@@ -108,6 +115,21 @@ def pull(problem: Problem, u: np.ndarray) -> Pull:
 
     found = spread(task, ranges(problem, X.shape[1] + 1), problem.threads)
     return Pull(sum(total for total, _ in found), _sum([g for _, g in found]), h)
+
+
+def gradient(problem: Problem, s: Any) -> Any:
+    """The rows times the numbers s, added up."""
+    if is_foreign(problem.y):
+        return arraywise.gradient(problem, s)
+    X = problem.matrix
+
+    def task(part: slice) -> np.ndarray:
+        g = np.zeros(X.shape[1] + 1)
+        for span in problem.spans(part):
+            _push(feature_rows(X, problem.constant, g, span), s[span])
+        return g
+
+    return _sum(spread(task, ranges(problem, X.shape[1] + 1), problem.threads))
 
 
 class View(NamedTuple):

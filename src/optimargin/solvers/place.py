@@ -22,8 +22,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 
+from optimargin.arrays import (
+    brought,
+    cast,
+    is_foreign,
+    name_of_dtype,
+    namespace,
+    number,
+    on_host,
+    taken,
+    zeros,
+)
+from optimargin.cholesky import add_to_diagonal
 from optimargin.classes import signs
-from optimargin.expansion import sums
+from optimargin.features import Features, make_features
 from optimargin.kernels import Kernel
 from optimargin.landmarks import (
     Landmarks,
@@ -37,7 +49,8 @@ from optimargin.memory import in_words
 from optimargin.partition import centres
 from optimargin.problem import Problem, Start, Stop, drive
 from optimargin.sketch import Sketch, footprint, make_sketch
-from optimargin.solvers.landmark import LandmarkNewton, some_rows
+from optimargin.solvers.landmark import LandmarkNewton
+from optimargin.solvers.passes import gradient
 from optimargin.threads import blas_threads
 
 HOW = ("margin", "greedy", "random", "kmeans")
@@ -50,6 +63,7 @@ _ROUGH = Stop(tol=0.01, max_iter=6)  # of a machine that only tells where to pla
 _BLOCK = 64  # rows that are judged at a time by the greedy choice, at most
 _JUDGES = 0.2  # share of the pool that is held out where the number of landmarks is to be found
 _GAIN = 0.02  # share of the held-out loss below which twice the landmarks are not worth it
+_ROUNDING = 1e-5  # share of the largest residual that may be rounding, in single precision
 _MOST = 4000  # landmarks that are chosen without being asked for
 
 
@@ -76,12 +90,26 @@ class Wish:
 
     def at(self, problem: Problem, index: np.ndarray) -> Landmarks:
         """Landmarks at some of the rows."""
-        return make_landmarks(self.kernel, problem.X[index], index, problem.bias, self.dtype)
+        Z = taken(problem.X, index)
+        return make_landmarks(self.kernel, Z, index, problem.bias, value_type(self.dtype))
 
     def beside(self, problem: Problem, Z: Any) -> Landmarks:
         """Landmarks that are no rows."""
         index = np.full(Z.shape[0], -1) if self.index is None else self.index
-        return make_landmarks(self.kernel, Z, index, problem.bias, self.dtype)
+        if is_foreign(problem.y):
+            Z = brought(Z, problem.y, value_type(self.dtype))
+        return make_landmarks(self.kernel, Z, index, problem.bias, value_type(self.dtype))
+
+    def sketch(self, problem: Problem, landmarks: Landmarks, limit: float) -> Sketch | Features:
+        """What rows and landmarks have in common: kernel values, or features on a device."""
+        if is_foreign(problem.y):
+            return make_features(landmarks, problem.X, np.dtype(self.dtype).name)
+        return make_sketch(landmarks, problem.X, limit, problem.threads)
+
+
+def value_type(dtype: Any) -> np.dtype:
+    """The precision of kernel values, where features may be half."""
+    return max(np.dtype(dtype), np.dtype(np.float32))
 
 
 def place(problem: Problem, wish: Wish, seed: int) -> tuple[Problem, list[Start]]:
@@ -90,10 +118,10 @@ def place(problem: Problem, wish: Wish, seed: int) -> tuple[Problem, list[Start]
     ``problem`` has numbered classes, and neither a kernel matrix nor landmarks.
     """
     landmarks, models = landmarks_of(problem, wish, np.random.default_rng(seed))
-    if wish.joint:
+    if wish.joint and not is_foreign(problem.y):
         _check_features(problem, landmarks, wish)
     limit = footprint(problem.n, len(landmarks), 0) if wish.joint else wish.limit
-    sketch = make_sketch(landmarks, problem.X, limit, problem.threads)
+    sketch = wish.sketch(problem, landmarks, limit)
     return replace(problem, sketch=sketch), [Start(coef) for coef in models]
 
 
@@ -122,7 +150,9 @@ def landmarks_of(
     pool = _pool(problem, count, rng)
     order = np.arange(len(pool))  # which is random
     if wish.how == "greedy":
-        order = greedy(wish, problem.X[pool], problem.bias, min(count, len(pool)), problem.threads)
+        order = greedy(
+            wish, taken(problem.X, pool), problem.bias, min(count, len(pool)), problem.threads
+        )
     count = min(count, len(order))
     index, models = pool[order[:count]], Models()
     if len(pool) <= 2 * _FEW and wish.count is None:
@@ -130,7 +160,9 @@ def landmarks_of(
     elif wish.count is None or (wish.how == "margin" and count < problem.n):
         index, models = _grown(problem, wish, pool, order, count, rng)
     if wish.how == "kmeans":
-        return wish.beside(problem, centres(problem.X[pool], len(index), rng)), []
+        rows = taken(problem.X, pool)
+        rows = on_host(rows) if is_foreign(rows) else rows
+        return wish.beside(problem, centres(rows, len(index), rng)), []
     return wish.at(problem, index), models
 
 
@@ -144,10 +176,11 @@ def most_landmarks(n: int, limit: float) -> int:
 
 def _pool(problem: Problem, count: int, rng: np.random.Generator) -> np.ndarray:
     """The numbers of the rows among which so many landmarks are chosen, in random order."""
-    order = rng.permutation(problem.n)
-    if problem.weight is not None:
-        order = order[problem.weight[order] > 0.0]
-    return order[: pool_size(problem.n, count)]
+    size = pool_size(problem.n, count)
+    if problem.weight is None:
+        return rng.choice(problem.n, size, replace=False)
+    heavy = np.flatnonzero(on_host(problem.weight) > 0.0)
+    return rng.permutation(heavy)[:size]
 
 
 def pool_size(n: int, count: int) -> int:
@@ -157,17 +190,18 @@ def pool_size(n: int, count: int) -> int:
 
 def greedy(wish: Wish, X: Any, bias: float, count: int, threads: int) -> np.ndarray:
     """The rows of X that a pivoted Cholesky factor takes, in the order in which it does."""
-    A, kernel = moved(X, centre_of(wish.kernel, X), wish.dtype), wish.kernel
-    block, rounding = max(1, min(_BLOCK, count // 20)), 1e3 * float(np.finfo(wish.dtype).eps)
+    dtype = value_type(wish.dtype)
+    A, kernel = moved(X, centre_of(wish.kernel, X), dtype), wish.kernel
+    block, rounding = max(1, min(_BLOCK, count // 20)), 1e3 * float(np.finfo(dtype).eps)
     with blas_threads(threads):
         diag = kernel.diag(A) + bias**2
         return pivoted_cholesky(
-            lambda index: kernel.block(A, A[index]) + bias**2,
-            diag,
+            lambda index: kernel.block(A, taken(A, index)) + bias**2,
+            on_host(diag),
             count,
             block,
             rounding,
-            wish.dtype,
+            dtype,
         ).pivots
 
 
@@ -186,22 +220,22 @@ def _grown(
     judges = None
     if wish.count is None:
         held = rng.choice(len(pool), int(_JUDGES * len(pool)), replace=False)
-        judges = some_rows(problem, pool[held])
+        judges = problem.some(pool[held])
         stays = np.ones(len(pool), dtype=bool)
         stays[held] = False
         order = (np.cumsum(stays) - 1)[order[stays[order]]]
         pool = pool[stays]
         most = min(most, len(order))
-    some, seed = some_rows(problem, pool), int(rng.integers(2**31))
+    some, seed = problem.some(pool), int(rng.integers(2**31))
     count = min(most, _FEW)
     if judges is None:
         count = max(most // _FIRST if most >= _FIRST * _FEW else most // 2, 1)
     places, models, before = order[:count], Models(), np.inf
     while count < most or judges is not None:
-        sketch = make_sketch(wish.at(some, places), some.X, wish.limit, problem.threads)
+        sketch = wish.sketch(some, wish.at(some, places), wish.limit)
         models = _models(replace(some, sketch=sketch), models, seed)
         if judges is not None:
-            loss = _loss(judges, sketch.landmarks, models)
+            loss = _loss(judges, sketch, models)
             if loss > (1.0 - _GAIN) * before or count == most:
                 break
             before = loss
@@ -211,12 +245,22 @@ def _grown(
         else:
             places = order[:more]
         count = len(places)
-        models = [np.append(b, np.zeros(count - len(b))) for b in models]
+        models = [_longer(b, count) for b in models]
     return pool[places], models
 
 
+def _longer(b: Any, count: int) -> Any:
+    """An expansion over more landmarks, of which the first are those it has."""
+    more = zeros(count - int(b.shape[0]), b)
+    return namespace(b).concat([b, more])
+
+
 def _joined(
-    sketch: Sketch, places: np.ndarray, pulls: Pulls, count: int, rng: np.random.Generator
+    sketch: Sketch | Features,
+    places: np.ndarray,
+    pulls: Pulls,
+    count: int,
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """So many places: those there are, and others that pull and are unlike each other.
 
@@ -236,11 +280,22 @@ def _joined(
     return np.append(places, rest)
 
 
-def _unlike(sketch: Sketch, rows: np.ndarray, pulls: Pulls, count: int) -> np.ndarray:
+def _unlike(sketch: Sketch | Features, rows: np.ndarray, pulls: Pulls, count: int) -> np.ndarray:
     """The greedy choice among rows by what the landmarks leave out, times the dual variables."""
     landmarks = sketch.landmarks
-    kernel, bias, A = landmarks.kernel, landmarks.bias, landmarks.near(sketch.X[rows])
-    dual = (pulls.dual[rows] / pulls.dual[rows].max()).astype(A.dtype)
+    kernel, bias, A = landmarks.kernel, landmarks.bias, landmarks.near(taken(sketch.X, rows))
+    dual = pulls.dual[rows] / pulls.dual[rows].max()
+    if isinstance(sketch, Features):
+        phi, dtype = sketch[rows], name_of_dtype(A)
+        phi, scale = cast(phi, dtype), brought(dual, A, dtype)
+
+        def columns(index: np.ndarray) -> Any:
+            K = kernel.block(A, taken(A, index)) + bias**2 - phi @ taken(phi, index).T
+            return K * scale[:, None] * taken(scale, index)[None, :]
+
+        diag = pulls.left[rows] * dual**2
+        return pivoted_cholesky(columns, diag, count, _BLOCK, _ROUNDING, dtype).pivots
+    dual = dual.astype(A.dtype)
     with blas_threads(sketch.threads, len(landmarks)):
         phi = landmarks.features(sketch[rows])
         R = kernel.block(A, A)
@@ -269,17 +324,17 @@ def _models(problem: Problem, before: Models, seed: int) -> Models:
     assert sketch is not None
     landmarks = sketch.landmarks
     if len(sides) == 1:
-        first = Start(before[0] if before else np.zeros(len(landmarks)))
+        first = Start(before[0] if before else zeros(len(landmarks), problem.y))
         points = LandmarkNewton(seed, _ROUGH.tol).points(problem.binary(sides[0]), first)
         return [drive(points, _ROUGH).coef]
-    losses = problem.losses
-    h, pull = (np.broadcast_to(f(losses, 0.0), problem.n) for f in (curvature, slope))
+    losses, xp = problem.losses, namespace(sides[0])
+    h, pull = (f(losses, zeros(problem.n, problem.y)) for f in (curvature, slope))
     with blas_threads(problem.threads, len(landmarks)):
-        phi = sketch.features()
-        H = ((phi.T * h.astype(phi.dtype)) @ phi).astype(np.float64)
-        H[np.diag_indices(len(H))] += 1.0
-        G = phi.T @ np.column_stack([pull * y for y in sides]).astype(phi.dtype)
-        return list(landmarks.expand(-np.linalg.solve(H, G).T))
+        H = cast(sketch.hessian(np.arange(problem.n), h), "float64")
+        add_to_diagonal(H, 1.0)
+        G = [sketch.inward(gradient(problem, pull * y)) for y in sides]
+        B = landmarks.expand(-xp.linalg.solve(H, xp.stack(G, axis=1)).T)
+        return [B[m, ...] for m in range(len(sides))]
 
 
 class Pulls(NamedTuple):
@@ -289,21 +344,16 @@ class Pulls(NamedTuple):
     left: np.ndarray
 
 
-def _pulls(problem: Problem, sketch: Sketch, models: Models) -> Pulls:
+def _pulls(problem: Problem, sketch: Sketch | Features, models: Models) -> Pulls:
     """How rows pull at landmarks that are not there, over all machines."""
-    total = np.zeros(problem.n)
-    K, losses = sketch[:], problem.losses
-    F = np.empty((problem.n, len(models)))
-    sums(K, np.stack(models), F)
-    for y, f in zip(_sides(problem), F.T, strict=True):
-        total += dual_of(losses, y * f) ** 2
+    losses, F = problem.losses, sketch.scores(models)
+    sides = _sides(problem)
+    total = sum(dual_of(losses, y * F[:, m]) ** 2 for m, y in enumerate(sides))
     with blas_threads(problem.threads, len(sketch.landmarks)):
-        return Pulls(np.sqrt(total), sketch.landmarks.residual(sketch.X, K))
+        return Pulls(np.sqrt(on_host(total)), on_host(sketch.residual()))
 
 
-def _loss(judges: Problem, landmarks: Landmarks, models: Models) -> float:
+def _loss(judges: Problem, sketch: Sketch | Features, models: Models) -> float:
     """What rows that were held out lose."""
-    F = np.empty((judges.n, len(models)))
-    sums(landmarks.values(judges.X), np.stack(models), F)
-    sides = zip(_sides(judges), F.T, strict=True)
-    return sum(float(value(judges.losses, y * f).sum()) for y, f in sides)
+    F = sketch.of_others(judges.X).scores(models)
+    return sum(number(value(judges.losses, y * F[:, m])) for m, y in enumerate(_sides(judges)))
