@@ -10,17 +10,22 @@ plain single precision would cost twelve times as much.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from optimargin.arrays import brought, cast, device_of, is_foreign, name_of_dtype, namespace, zeros
+from optimargin.memory import available
 
 T = TypeVar("T")
 
+_EIGHT = 8  # columns that a product of half-precision matrices is fastest with
+_LARGE = 16384.0  # of a number in half precision, with room to spare
 _SHIFT = 2048.0  # what the second half is multiplied by: as many bits as the first has
-_BLOCK = 1 << 30  # bytes of a block of rows at work
+_BLOCK = 1 << 31  # bytes of a block of rows at work, at most
+_SHARES = 48  # blocks that the free memory of a device has room for, at least
 _SHARE = 0.9  # of the free memory of a device that is used
 _TILE = 1024  # columns of a triangular product at a time
 _LEAST = 64  # rows of a block
@@ -31,51 +36,58 @@ def has_half(like: Any) -> bool:
     return type(like).__module__.partition(".")[0] == "torch" and like.is_cuda
 
 
+class Columns(NamedTuple):
+    """Columns as products with matrices in some precision want them: see `columns`."""
+
+    parts: Any
+    scale: Any
+    count: int
+
+    def rows(self, span: slice) -> Columns:
+        """Some of their rows."""
+        return self._replace(parts=self.parts[span, ...])
+
+
+def columns(W: Any, dtype: str) -> Columns:
+    """A vector or a few columns, ready for products with matrices of that precision.
+
+    For half precision they are two halves, W = (high + low / shift) scale, side by side, and
+    as many zeros as make their number a multiple of 8, which is what products are fastest with.
+    """
+    xp = namespace(W)
+    W = W[:, None] if W.ndim == 1 else W
+    if dtype != "float16":
+        return Columns(cast(W, dtype), None, int(W.shape[1]))
+    scale = xp.max(xp.abs(W), axis=0)
+    scale = xp.where(scale > 0.0, scale, xp.ones_like(scale))
+    high, low = _split(W / scale)
+    missing = -2 * int(W.shape[1]) % _EIGHT
+    parts = [high, low] + [zeros((int(W.shape[0]), missing), W, "float16")] * (missing > 0)
+    return Columns(xp.concat(parts, axis=1), scale, int(W.shape[1]))
+
+
+def product(A: Any, w: Columns) -> Any:
+    """A @ w in double precision."""
+    if w.scale is None:
+        return cast(A @ w.parts, "float64")
+    P, k = _matmul(A, w.parts), w.count
+    return (cast(P[:, :k], "float64") + cast(P[:, k : 2 * k], "float64") / _SHIFT) * w.scale
+
+
 def times(A: Any, w: Any) -> Any:
     """A @ w in double precision, for a vector or a few columns w."""
-    kind = name_of_dtype(A)
-    if kind == "float64":
-        return A @ w
-    if kind == "float32" and is_foreign(A):
-        return cast(A @ cast(w, kind), "float64")
-    if kind == "float32":  # NumPy's, whose sums are double precision for the asking
-        return A @ w
-    W = w if w.ndim == 2 else w[:, None]
-    high, low, scale = _halves(W)
-    found = _joined(_matmul(A, _beside(high, low)), scale)
+    if not is_foreign(A):
+        return A @ w  # NumPy's sums are double precision where w is
+    found = product(A, columns(w, name_of_dtype(A)))
     return found if w.ndim == 2 else found[:, 0]
 
 
-def gathered(A: Any, r: Any) -> Any:
-    """A.T @ r in double precision, for a vector or a few columns r."""
-    return times(A.T, r)
-
-
-def _halves(W: Any) -> tuple[Any, Any, Any]:
-    """Two half-precision matrices and a factor for each column: W = (high + low / shift) factor."""
-    xp = namespace(W)
-    scale = xp.max(xp.abs(W), axis=0)
-    scale = xp.where(scale > 0.0, scale, xp.ones_like(scale))
-    W = W / scale
-    high = cast(W, "float16")
-    low = cast((W - cast(high, name_of_dtype(W))) * _SHIFT, "float16")
-    return high, low, scale
-
-
-def _beside(high: Any, low: Any) -> Any:
-    return namespace(high).concat([high, low], axis=1)
-
-
-def _joined(P: Any, scale: Any) -> Any:
-    """The products with both halves made one, in double precision."""
-    k = scale.shape[0]
-    return (cast(P[:, :k], "float64") + cast(P[:, k:], "float64") / _SHIFT) * scale
-
-
 def _matmul(A: Any, B: Any) -> Any:
-    """A product of half-precision matrices, summed in single precision."""
+    """A @ B for half-precision A and B, in single precision."""
     import torch
 
+    if not A.is_cuda:  # where it is no faster, but as right
+        return A.float() @ B.float()
     return torch.mm(A, B, out_dtype=torch.float32)
 
 
@@ -85,50 +97,80 @@ def squared(A: Any) -> Any:
 
 
 class Triangle:
-    """A lower triangular matrix M that blocks of rows are multiplied with: K @ M.T."""
+    """A lower triangular matrix M that blocks of rows K are multiplied with: K @ M.T.
+
+    With features in half precision both are split, K = high + low, and K M' is the sum of high
+    with both halves of M and of low with the first: one product of matrices three times as long,
+    in whose order the tiles of the three follow each other, so that what is zero is left out.
+    """
 
     def __init__(self, M: Any, dtype: str) -> None:
         """``dtype`` is the precision of the blocks, and "float16" of what comes out of them."""
-        self.is_split = dtype == "float16"
-        self.M = (_split(M)) if self.is_split else cast(M, dtype)
+        self.is_half, self.size = dtype == "float16", int(M.shape[0])
+        if not self.is_half:
+            self.M = cast(M, dtype)
+            return
+        import torch
+
+        self.tile = min(_TILE, -(-self.size // _EIGHT) * _EIGHT)
+        self.scale = max(float(M.abs().max()) / _LARGE, 1.0)
+        high, low = self._tiles(M / self.scale)
+        self.M = torch.stack([high, high, low], dim=2).flatten(1)
+
+    def _tiles(self, K: Any) -> tuple[Any, Any]:
+        """The halves of a matrix, their columns in tiles, the last of which is filled up."""
+        import torch
+
+        missing = -self.size % self.tile
+        if missing:
+            K = torch.nn.functional.pad(K, (0, missing))
+        K = K.view(K.shape[0], -1, self.tile)
+        high = K.half()
+        return high, torch.sub(K, high).half()
 
     def applied(self, K: Any) -> Any:
         """K @ M.T, skipping what is zero."""
-        if not self.is_split:
+        if not self.is_half:
             return K @ self.M.T
-        high, low, scale = self.M
-        first, second, _ = _split(K, 1.0)
         import torch
 
-        n, S = K.shape
-        out = torch.empty((n, S), dtype=torch.float16, device=K.device)
-        for start in range(0, S, _TILE):
-            stop = min(start + _TILE, S)
-            a, b = first[:, :stop], second[:, :stop]
-            h, m = high[start:stop, :stop].T, low[start:stop, :stop].T
-            tile = _matmul(a, m)
-            tile += _matmul(b, h)
-            tile *= 1.0 / _SHIFT
-            tile += _matmul(a, h)
-            tile *= scale
-            out[:, start:stop] = tile
+        high, low = self._tiles(K)
+        A = torch.stack([high, low, high], dim=2).flatten(1)
+        out = torch.empty((K.shape[0], self.size), dtype=torch.float16, device=K.device)
+        with _single_sums():
+            for start in range(0, self.size, self.tile):
+                stop = min(start + self.tile, self.size)
+                used = 3 * (start + self.tile)
+                torch.mm(A[:, :used], self.M[start:stop, :used].T, out=out[:, start:stop])
+        if self.scale > 1.0:
+            out *= self.scale
         return out
 
 
-def _split(M: Any, scale: float | None = None) -> tuple[Any, Any, float]:
-    """Two half-precision matrices and a number: M = (high + low / shift) number."""
-    xp = namespace(M)
-    scale = float(xp.max(xp.abs(M))) or 1.0 if scale is None else scale
-    M = M / scale if scale != 1.0 else M
+@contextmanager
+def _single_sums() -> Iterator[None]:
+    """Inside this context sums of PyTorch's half-precision products are single precision."""
+    import torch
+
+    settings = torch.backends.cuda.matmul
+    before = settings.allow_fp16_reduced_precision_reduction
+    settings.allow_fp16_reduced_precision_reduction = False
+    try:
+        yield
+    finally:
+        settings.allow_fp16_reduced_precision_reduction = before
+
+
+def _split(M: Any) -> tuple[Any, Any]:
+    """Two half-precision matrices: M = high + low / shift."""
     high = cast(M, "float16")
-    low = cast((M - cast(high, name_of_dtype(M))) * _SHIFT, "float16")
-    return high, low, scale
+    return high, cast((M - cast(high, name_of_dtype(M))) * _SHIFT, "float16")
 
 
 def exponentials(K: Any) -> Any:
     """Exponents replaced by their exponentials, in place where that is possible."""
     if type(K).__module__.partition(".")[0] == "torch":
-        return K.clamp_(max=0.0).exp_()
+        return K.exp_()  # what rounding leaves above 0 does no harm
     xp = namespace(K)
     return xp.exp(xp.clip(K, None, 0.0))
 
@@ -177,19 +219,18 @@ def free_bytes(like: Any) -> float:
         with like.device:
             pool = cupy.get_default_memory_pool()
             return _SHARE * (cupy.cuda.runtime.memGetInfo()[0] + pool.free_bytes())
-    import psutil
-
-    return 0.5 * psutil.virtual_memory().available
+    return 0.5 * available()
 
 
-def width_of(columns: int, size: int) -> int:
-    """Rows in a block of so many columns of ``size`` bytes."""
-    return max(_LEAST, _BLOCK // max(columns * size, 1))
+def width_of(columns: int, size: int, like: Any) -> int:
+    """Rows in a block of so many columns of ``size`` bytes, where an array is."""
+    block = min(_BLOCK, int(free_bytes(like)) // _SHARES)
+    return max(_LEAST, block // max(columns * size, 1))
 
 
 def spans_of(X: Any, part: slice) -> list[slice]:
     """A range of rows in blocks."""
-    width = width_of(X.shape[1], 8)
+    width = width_of(X.shape[1], 8, beside(X))
     edges = range(part.start, part.stop, width)
     return [slice(start, min(start + width, part.stop)) for start in edges]
 

@@ -77,8 +77,9 @@ class Expansion:
             self._copies[place] = Expansion(self.kernel, Z, B, self.dtype)
         here, found = self._copies[place], []
         dtype = np.dtype(self.dtype).name
-        for start in range(0, X.shape[0], width_of(self.Z.shape[0], 12)):
-            rows = slice(start, start + width_of(self.Z.shape[0], 12))
+        width = width_of(self.Z.shape[0], 12, X)
+        for start in range(0, X.shape[0], width):
+            rows = slice(start, start + width)
             K = self.kernel.block(moved(taken(X, rows), here._centre, dtype), here._near)
             found.append(times(cast(K, "float64"), here.B.T))
         return namespace(X).concat(found) if len(found) != 1 else found[0]

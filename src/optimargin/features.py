@@ -37,12 +37,14 @@ _SPARE = 0.2  # share of a device's free memory that is left to work with
 class Features:
     """Phi as a matrix of n rows and S columns in the precision ``dtype``.
 
-    ``kept`` holds the blocks of the first rows, which end at ``edges``.
+    ``kept`` holds the blocks of the first rows, which end at ``edges``; ``width`` rows are made
+    at a time.
     """
 
     landmarks: Landmarks
     X: Any
     dtype: str
+    width: int
     kept: list[Any]
     edges: list[int]
     guided_by = 1.0 / 16.0  # share of the rows that make a guide: products cost little here
@@ -90,7 +92,7 @@ class Features:
         """A range of rows in blocks: those that are kept, then such as are worked on at once."""
         starts = [0, *self.edges]
         found = [slice(a, b) for a, b in zip(starts, self.edges, strict=False)]
-        width = width_of(self.shape[1], 12)
+        width = self.width
         for start in range(starts[-1], self.shape[0], width):
             found.append(slice(start, min(start + width, self.shape[0])))
         cut = [slice(max(s.start, part.start), min(s.stop, part.stop)) for s in found]
@@ -155,7 +157,7 @@ class Features:
 
     def hessian(self, rows: Any, h: Any) -> Any:
         """Phi' diag(h) Phi of some rows, in single precision where features are half."""
-        total, width = None, width_of(self.shape[1], 12)
+        total, width = None, self.width
         root, count = namespace(h).sqrt(h), int(rows.shape[0])
         largest = float(namespace(h).max(root)) if count else 1.0
         for start in range(0, count, width):
@@ -174,7 +176,7 @@ def filled(features: Features) -> Features:
     like, size = beside(features.X), np.dtype(features.dtype).itemsize
     kept: list[Any] = []
     edges: list[int] = []
-    room = free_bytes(like) - min(_SPARE * free_bytes(like), 16.0 * width_of(S, 12) * S)
+    room = (1.0 - _SPARE) * free_bytes(like)
     for span in features.spans(slice(0, n)):
         room -= (span.stop - span.start) * S * size
         if room < 0.0:
@@ -194,4 +196,5 @@ def filled(features: Features) -> Features:
 
 def make_features(landmarks: Landmarks, X: Any, dtype: str) -> Features:
     """The features of all rows, in a precision: "float16", "float32" or "float64"."""
-    return filled(Features(landmarks, X, dtype, [], []))
+    width = width_of(len(landmarks), 8, beside(X))
+    return filled(Features(landmarks, X, dtype, width, [], []))

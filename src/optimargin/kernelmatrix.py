@@ -34,6 +34,7 @@ class KernelMatrix:
     bias: float
     diag: Any
     dtype: str
+    width: int
     kept: list[Any] = field(default_factory=list)
     shift: float = 0.0
     factored_up_to = 16_384  # rows of a system that is factored in single precision, as a guide
@@ -59,7 +60,7 @@ class KernelMatrix:
         return ready(self.kernel, self.X)
 
     def _spans(self) -> list[slice]:
-        width = width_of(self.n, np.dtype(self.dtype).itemsize)
+        width = self.width
         return [slice(s, min(s + width, self.n)) for s in range(0, self.n, width)]
 
     def _blocks(self) -> Any:
@@ -111,7 +112,8 @@ def make_matrix(kernel: Kernel, X: Any, bias: float, dtype: str | None) -> Kerne
     if dtype is None:
         dtype = "float64" if X.shape[0] <= _DOUBLE_UP_TO else "float32"
     A = moved(X, centre_of(kernel, X), dtype)
-    found = KernelMatrix(kernel, A, bias, kernel.diag(A) + bias**2, dtype)
+    width = width_of(A.shape[0], np.dtype(dtype).itemsize, A)
+    found = KernelMatrix(kernel, A, bias, kernel.diag(A) + bias**2, dtype, width)
     if not bool(namespace(A).all(namespace(A).isfinite(found.diag))):
         raise ValueError(
             "kernel: its values overflow on these rows; scale X, or lower gamma or degree."

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-
-import psutil
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {u + "i": 2 ** (10 * p) for p, u in enumerate("kmgt", start=1)}
@@ -16,7 +15,7 @@ def limit_in_bytes(limit: int | float | str | None) -> int:
     None is half of the memory that is free now.
     """
     if limit is None:
-        return int(psutil.virtual_memory().available // 2)
+        return available() // 2
     if isinstance(limit, str):
         match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([kmgt]?i?)b?\s*", limit.lower())
         if match is None or match[2] not in _UNITS:
@@ -26,6 +25,15 @@ def limit_in_bytes(limit: int | float | str | None) -> int:
             )
         return int(float(match[1]) * _UNITS[match[2]])
     return int(limit)
+
+
+def available() -> int:
+    """Bytes of memory that are free now."""
+    try:
+        import psutil
+    except ImportError:  # in a checkout that is used where nothing can be installed
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(psutil.virtual_memory().available)
 
 
 def in_words(size: float) -> str:

@@ -9,29 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from optimargin.arrays import cast, namespace, number, taken, zeros
-from optimargin.device import gathered, spans_of, times
+from optimargin.arrays import cast, name_of_dtype, namespace, number, taken, zeros
+from optimargin.device import columns, product, spans_of
 from optimargin.loss import curvature, slope, value
 from optimargin.problem import Problem
 
 
 def margins(problem: Problem, w: Any) -> Any:
     """Every row's margin under w."""
-    u = zeros(problem.n, problem.y)
+    u, out = zeros(problem.n, problem.y), columns(w[:-1], name_of_dtype(problem.matrix))
     for span in problem.spans(slice(0, problem.n)):
-        u[span] = problem.y[span] * _scores(problem, span, w)
-    return u
-
-
-def _scores(problem: Problem, span: slice, w: Any) -> Any:
-    return times(taken(problem.matrix, span), w[:-1]) + w[-1] * problem.constant
-
-
-def _add(problem: Problem, span: slice, r: Any, into: Any) -> None:
-    """Add the rows of a block, times their numbers r, to a vector of their space."""
-    into[:-1] += gathered(taken(problem.matrix, span), r)
-    if problem.constant:
-        into[-1] += problem.constant * namespace(r).sum(r)
+        u[span] = product(taken(problem.matrix, span), out)[:, 0]
+    return problem.y * (u + w[-1] * problem.constant)
 
 
 def pull(problem: Problem, u: Any) -> tuple[float, Any, Any]:
@@ -44,17 +33,23 @@ def pull(problem: Problem, u: Any) -> tuple[float, Any, Any]:
 def gradient(problem: Problem, s: Any) -> Any:
     """The rows times the numbers s, added up."""
     g = zeros(problem.matrix.shape[1] + 1, problem.y)
+    r = columns(s, name_of_dtype(problem.matrix))
     for span in problem.spans(slice(0, problem.n)):
-        _add(problem, span, s[span], g)
+        g[:-1] += product(taken(problem.matrix, span).T, r.rows(span))[:, 0]
+    g[-1] = problem.constant * namespace(s).sum(s)
     return g
 
 
 def curved(problem: Problem, h: Any, v: Any) -> Any:
     """X' diag(h) X v."""
-    out = zeros(v.shape[0], problem.y)
+    g, dtype = zeros(v.shape[0], problem.y), name_of_dtype(problem.matrix)
+    out = columns(v[:-1], dtype)
     for span in problem.spans(slice(0, problem.n)):
-        _add(problem, span, h[span] * _scores(problem, span, v), out)
-    return out
+        A = taken(problem.matrix, span)  # read twice, made once
+        s = h[span] * (product(A, out)[:, 0] + v[-1] * problem.constant)
+        g[:-1] += product(A.T, columns(s, dtype))[:, 0]
+        g[-1] += problem.constant * namespace(s).sum(s)
+    return g
 
 
 def hessian(problem: Problem, h: Any) -> Any:

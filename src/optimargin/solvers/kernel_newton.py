@@ -35,7 +35,7 @@ from optimargin.arrays import (
     zeros,
 )
 from optimargin.cholesky import add_to_diagonal, cholesky, solve
-from optimargin.device import gathered, times
+from optimargin.device import times
 from optimargin.gram import Gram
 from optimargin.kernelmatrix import KernelMatrix
 from optimargin.landmarks import Pivoted, pivoted_cholesky
@@ -196,7 +196,7 @@ def _low_rank(factor: Pivoted, active: np.ndarray, ridge: np.ndarray) -> Guide:
 
     def guide(v: np.ndarray) -> np.ndarray:
         w = inverse * v
-        return w - inverse * times(G, cast(solve(small, gathered(G, w)), "float64"))
+        return w - inverse * times(G, cast(solve(small, times(G.T, w)), "float64"))
 
     return guide
 
