@@ -21,8 +21,7 @@ def is_foreign(x: Any) -> bool:
     """Whether this is an array of another library than NumPy, which may live on a device."""
     if isinstance(x, _PLAIN) or x is None or sp.issparse(x):
         return False
-    kind = type(x).__module__.partition(".")[0]
-    return kind in ("torch", "cupy") or hasattr(x, "__array_namespace__")
+    return library(x) in ("torch", "cupy") or hasattr(x, "__array_namespace__")
 
 
 def namespace(*arrays: Any) -> Any:
@@ -46,20 +45,32 @@ def brought(values: Any, like: Any, dtype: Any = None) -> Any:
     xp = namespace(like)
     named = None if dtype is None else getattr(xp, str(np.dtype(dtype)))
     if is_foreign(values) and namespace(values) is not xp:
-        values = on_host(values)
+        values = xp.from_dlpack(values) if _share_a_gpu(values, like) else on_host(values)
     if isinstance(values, np.ndarray):
         values = np.ascontiguousarray(values)
     return xp.asarray(values, dtype=named, device=device_of(like))
+
+
+def library(x: Any) -> str:
+    """The name of the library of an array."""
+    return type(x).__module__.partition(".")[0]
+
+
+def _share_a_gpu(x: Any, other: Any) -> bool:
+    """Whether arrays of PyTorch and CuPy are on the same device, and need no copy."""
+    if {library(x), library(other)} != {"torch", "cupy"}:
+        return False
+    tensor, array = (x, other) if library(x) == "torch" else (other, x)
+    return tensor.is_cuda and (tensor.device.index or 0) == array.device.id
 
 
 def on_host(x: Any) -> np.ndarray:
     """The array as NumPy's."""
     if not is_foreign(x):
         return np.asarray(x)
-    kind = type(x).__module__.partition(".")[0]
-    if kind == "torch":
+    if library(x) == "torch":
         return x.detach().cpu().numpy()
-    if kind == "cupy":
+    if library(x) == "cupy":
         return x.get()
     return np.asarray(x)
 
@@ -96,7 +107,7 @@ def taken(A: Any, rows: Any) -> Any:
 
 def placed(n: int, index: Any, values: Any) -> Any:
     """A vector of length n with values at some places, and 0 elsewhere."""
-    if is_foreign(values) and type(values).__module__.partition(".")[0] not in ("torch", "cupy"):
+    if is_foreign(values) and library(values) not in ("torch", "cupy"):
         return brought(placed(n, on_host(index), on_host(values)), values)  # no rule for these
     out = zeros(n, values)
     out[index] = values

@@ -16,7 +16,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from optimargin.arrays import brought, cast, device_of, is_foreign, name_of_dtype, namespace, zeros
+from optimargin.arrays import (
+    brought,
+    cast,
+    device_of,
+    is_foreign,
+    library,
+    name_of_dtype,
+    namespace,
+    zeros,
+)
 from optimargin.memory import available
 
 T = TypeVar("T")
@@ -33,7 +42,7 @@ _LEAST = 64  # rows of a block
 
 def has_half(like: Any) -> bool:
     """Whether products of half-precision matrices with single-precision sums are at hand."""
-    return type(like).__module__.partition(".")[0] == "torch" and like.is_cuda
+    return library(like) == "torch" and like.is_cuda
 
 
 class Columns(NamedTuple):
@@ -41,7 +50,7 @@ class Columns(NamedTuple):
 
     parts: Any
     scale: Any
-    count: int
+    width: int
 
     def rows(self, span: slice) -> Columns:
         """Some of their rows."""
@@ -70,7 +79,7 @@ def product(A: Any, w: Columns) -> Any:
     """A @ w in double precision."""
     if w.scale is None:
         return cast(A @ w.parts, "float64")
-    P, k = _matmul(A, w.parts), w.count
+    P, k = _matmul(A, w.parts), w.width
     return (cast(P[:, :k], "float64") + cast(P[:, k : 2 * k], "float64") / _SHIFT) * w.scale
 
 
@@ -169,7 +178,7 @@ def _split(M: Any) -> tuple[Any, Any]:
 
 def exponentials(K: Any) -> Any:
     """Exponents replaced by their exponentials, in place where that is possible."""
-    if type(K).__module__.partition(".")[0] == "torch":
+    if library(K) == "torch":
         return K.exp_()  # what rounding leaves above 0 does no harm
     xp = namespace(K)
     return xp.exp(xp.clip(K, None, 0.0))
@@ -177,7 +186,7 @@ def exponentials(K: Any) -> Any:
 
 def city_blocks(A: Any, B: Any) -> Any:
     """The distances |a - b|_1 between rows."""
-    if type(A).__module__.partition(".")[0] == "torch":
+    if library(A) == "torch":
         import torch
 
         return torch.cdist(A, B, p=1.0)
@@ -189,12 +198,11 @@ def city_blocks(A: Any, B: Any) -> Any:
 
 def triangular(L: Any, B: Any) -> Any:
     """L^{-1} B for a lower triangular L."""
-    kind = type(L).__module__.partition(".")[0]
-    if kind == "torch":
+    if library(L) == "torch":
         import torch
 
         return torch.linalg.solve_triangular(L, B, upper=False)
-    if kind == "cupy":
+    if library(L) == "cupy":
         from cupyx.scipy.linalg import solve_triangular
 
         return solve_triangular(L, B, lower=True)
@@ -206,14 +214,13 @@ def triangular(L: Any, B: Any) -> Any:
 
 def free_bytes(like: Any) -> float:
     """Bytes that may still be taken where an array is; None of this counts on the host."""
-    kind = type(like).__module__.partition(".")[0]
-    if kind == "torch" and like.is_cuda:
+    if library(like) == "torch" and like.is_cuda:
         import torch
 
         free, _ = torch.cuda.mem_get_info(like.device)
         cached = torch.cuda.memory_reserved(like.device) - torch.cuda.memory_allocated(like.device)
         return _SHARE * (free + cached)
-    if kind == "cupy":
+    if library(like) == "cupy":
         import cupy
 
         with like.device:

@@ -16,8 +16,9 @@ hinge                 1         -         0                -                  0 
 ====================  ========  ========  ===============  =================  ======  =====
 
 The functions use operators, `at_least`, `at_most` and `pick` only, so the same lines serve
-scalars inside compiled loops and whole arrays outside them, on whatever device these are.  A row's weight scales its
-loss: ``scaled(loss, s)`` is the loss s * value(u), ``of_row(loss, weight, i)`` that of a row.
+scalars inside compiled loops and whole arrays outside them, on whatever device these are.  A
+row's weight scales its loss: ``scaled(loss, s)`` is the loss s * value(u), ``of_row(loss, weight,
+i)`` that of a row.
 """
 
 from __future__ import annotations

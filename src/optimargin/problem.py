@@ -31,9 +31,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optimargin.arrays import at_least, is_foreign, on_host, taken
+from optimargin.arrays import at_least, is_foreign, on_host, taken, zeros
 from optimargin.device import spans_of
-from optimargin.features import Features
 from optimargin.gram import Gram, convex
 from optimargin.kernelmatrix import KernelMatrix
 from optimargin.loss import Loss, scaled, steepest
@@ -51,6 +50,9 @@ class Problem:
     ``gram`` is None for a linear machine in the features of ``X``, with a constant
     feature of value ``bias``; a kernel machine finds both inside its ``gram``, or inside its
     ``sketch`` where it is sought among the kernel functions of landmarks.
+
+    Where y is an array of another library than NumPy, everything is on its device, and the two
+    are a `KernelMatrix` and `Features`, which have what Newton's method asks of them.
     """
 
     X: Any
@@ -58,8 +60,8 @@ class Problem:
     weight: np.ndarray | None
     loss: Loss
     bias: float = 0.0
-    gram: Gram | KernelMatrix | None = None
-    sketch: Sketch | Features | None = None
+    gram: Gram | None = None
+    sketch: Sketch | None = None
     classes: int = 2
     threads: int = 1
     limit: float = np.inf  # bytes that a linear machine may spend on a Hessian
@@ -140,7 +142,12 @@ class Problem:
             return at_least(self.gram.diag, 0.0)
         if self.sketch is not None:
             return self.sketch.diag
-        return sqnorms(self.X) + self.bias**2
+        if not is_foreign(self.y):
+            return sqnorms(self.X) + self.bias**2
+        out = zeros(self.n, self.y) + self.bias**2
+        for span in spans_of(self.X, slice(0, self.n)):
+            out[span] += sqnorms(taken(self.X, span))
+        return out
 
     @cached_property
     def features(self) -> np.ndarray:
@@ -188,9 +195,7 @@ class Problem:
     def on_host(self) -> Problem:
         """The problem in NumPy's arrays."""
         weight = None if self.weight is None else on_host(self.weight)
-        gram = self.gram
-        if isinstance(gram, KernelMatrix):
-            gram = gram.on_host(self.threads)
+        gram = self.gram.on_host(self.threads) if isinstance(self.gram, KernelMatrix) else None
         return replace(self, X=on_host(self.X), y=on_host(self.y), weight=weight, gram=gram)
 
     def narrowed(self) -> Problem:

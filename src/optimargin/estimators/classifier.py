@@ -155,11 +155,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 f"{type(self).__name__} takes NumPy arrays and SciPy matrices; X is of type"
                 f" {type(X).__name__}. ODMClassifier and LinearODMClassifier take such arrays."
             )
-        return workplace(X, getattr(self, "device", None), self._work_on(X))
+        return workplace(X, getattr(self, "device", None), self._work_on)
 
     def _work_on(self, X: Any) -> float:
         """Multiplications in one pass over the rows."""
-        return float(np.prod(np.shape(X)))
+        return float(np.prod(X.shape))
 
     def _check_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
         like = self._workplace(X)

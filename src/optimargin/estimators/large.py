@@ -16,7 +16,7 @@ from sklearn.utils.validation import _num_samples
 
 from optimargin.arrays import is_foreign, name_of_dtype, on_host
 from optimargin.classes import parts
-from optimargin.device import has_half
+from optimargin.device import Moved, has_half
 from optimargin.estimators.classifier import Scores
 from optimargin.estimators.kernelized import DTYPES, KernelClassifier, number_of_gamma
 from optimargin.expansion import sums
@@ -44,6 +44,7 @@ from optimargin.solvers.sodm import MERGES
 from optimargin.solvers.train import Machine
 from optimargin.threads import blas_threads
 
+_UP_TO_ONE = ("rbf", "laplacian")  # kernels whose values half precision can hold
 _DEFINITE = ("linear", "rbf", "laplacian")  # kernels without negative eigenvalues
 
 
@@ -148,11 +149,12 @@ class LargeKernelClassifier(KernelClassifier):
             return super()._check_rows(X, y)
         if not self._has_landmarks(X):  # exact solvers need all rows at hand
             return super()._check_rows(X[:], y)
+        like = self._workplace(X)
         y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
         check_classification_targets(y)
         self.n_features_in_ = X.shape[1]
-        return X.checked(), y
+        return X.checked() if like is None else Moved(X.checked(), like), y
 
     def _data(self, X: Any, weight: np.ndarray | None, threads: int) -> dict[str, Any]:
         has_landmarks = self._has_landmarks(X)
@@ -185,9 +187,10 @@ class LargeKernelClassifier(KernelClassifier):
         kernel, limit = self._kernel(), limit_in_bytes(self.memory_limit)
         count = None if self.n_landmarks == "auto" else int(self.n_landmarks)
         joint = whole.classes > 2 and self.multi_class in ("mcodm", "mcodm-paper")
-        dtype = self._asked_dtype or precision(kernel, whole.X)
         if is_foreign(whole.y):
             dtype = self._device_dtype(whole, joint)
+        else:
+            dtype = self._host_dtype or precision(kernel, whole.X)
         wish = Wish(kernel, count, self._which(whole.X), dtype, limit, joint=joint)
         if self._continuing is not None and self._continuing[0].coef is not None:
             wish = replace(wish, how=self.support_vectors_, index=self.support_)
@@ -198,10 +201,16 @@ class LargeKernelClassifier(KernelClassifier):
             self._continuing = starts
         return whole
 
+    @property
+    def _host_dtype(self) -> str | None:
+        """The precision that was asked for, as compiled loops have it."""
+        return "float32" if self._asked_dtype == "float16" else self._asked_dtype
+
     def _device_dtype(self, whole: Problem, joint: bool) -> str:
         """The precision of features on a device."""
         asked = self._asked_dtype or ("float32" if whole.n > EXACT_UP_TO else "float64")
-        return "float32" if asked == "float16" and (joint or not has_half(whole.y)) else asked
+        can_be_half = has_half(whole.y) and self.kernel in _UP_TO_ONE and not joint
+        return "float32" if asked == "float16" and not can_be_half else asked
 
     def _which(self, X: Any) -> Any:
         """The rule that chooses landmarks, or the landmarks."""

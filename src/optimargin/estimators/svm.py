@@ -77,6 +77,8 @@ class LinearSVMClassifier(LinearClassifier):
         Threads; None means all cores.
     random_state : int, RandomState or None
         Decides the order of the rows, and which make a part.
+    device : {"auto", "cpu", "cuda", "cuda:0", ...}, optional
+        As in `LinearODMClassifier`; the squared hinge alone works on a device.
     verbose : int, default=0
         Above 0, one live line of progress.
 
@@ -146,6 +148,7 @@ class LinearSVMClassifier(LinearClassifier):
         memory_limit: float | str | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
+        device: str | None = None,
         verbose: int = 0,
     ) -> None:
         self.loss = loss
@@ -166,6 +169,7 @@ class LinearSVMClassifier(LinearClassifier):
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.device = device
         self.verbose = verbose
 
     def _loss(self, total: float) -> Loss:

@@ -19,9 +19,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from optimargin.estimators.classifier import MarginClassifier, unchanged_on_error
-from optimargin.estimators.labelled import weight_of
 from optimargin.estimators.folds import Split
 from optimargin.estimators.judged import Judged, Rows, Setting
+from optimargin.estimators.labelled import weight_of
 from optimargin.estimators.path import Grid, Outcome, Scorer
 from optimargin.estimators.results import cv_results, followed, params_of
 from optimargin.estimators.search import explore

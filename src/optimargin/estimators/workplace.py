@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
-from optimargin.arrays import brought, cast, is_foreign, name_of_dtype, namespace, on_host
+from optimargin.arrays import brought, cast, is_foreign, library, name_of_dtype, namespace, on_host
 from optimargin.device import Moved, free_bytes
 from optimargin.rowfiles import RowFiles
 
@@ -24,7 +25,7 @@ _FLOATS = ("float32", "float64")
 _WHOLE = 0.3  # share of a device's free memory that rows moved there may take
 
 
-def workplace(X: Any, device: Any, work: float) -> Any:
+def workplace(X: Any, device: Any, work: Callable[[Any], float]) -> Any:
     """An empty array where the work on X is to be done; None where that is NumPy.
 
     ``work`` counts the multiplications of one pass over the rows.
@@ -35,11 +36,12 @@ def workplace(X: Any, device: Any, work: float) -> Any:
             f" number; got {device!r}."
         )
     if device is None or (device == "auto" and is_foreign(X)):
-        return X[:0, ...] if is_foreign(X) else None
+        return _beside(X) if is_foreign(X) else None
     if device == "cpu":
         return None
     if device == "auto":
-        if work < _PAYS or sp.issparse(X):
+        X = X if hasattr(X, "shape") else np.asarray(X)
+        if sp.issparse(X) or len(X.shape) != 2 or work(X) < _PAYS:
             return None
         return _on_gpu("cuda")
     if sp.issparse(X):
@@ -51,6 +53,16 @@ def workplace(X: Any, device: Any, work: float) -> Any:
             " work where X is, 'cpu', or 'auto'."
         )
     return found
+
+
+def _beside(X: Any) -> Any:
+    """An empty array where X is; PyTorch's in place of CuPy's, where it can be had."""
+    if library(X) == "cupy" and importlib.util.find_spec("torch") is not None:
+        import torch
+
+        if torch.cuda.is_available():
+            return torch.zeros((0, 0), device=f"cuda:{X.device.id}")
+    return X[:0, ...]
 
 
 def _on_gpu(device: str) -> Any:
@@ -79,7 +91,7 @@ def is_device(device: Any) -> bool:
 
 
 def rows_at(model: Any, X: Any, like: Any, reset: bool) -> Any:
-    """Checked rows as arrays beside ``like``; those too many for it stay and are moved in blocks."""
+    """Checked rows as arrays beside ``like``; too many of them stay, and are moved in blocks."""
     if isinstance(X, RowFiles):
         model.n_features_in_ = X.shape[1]
         return Moved(X, like)

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-import numpy as np
 import scipy.sparse as sp
 
-from optimargin.arrays import is_foreign
+from optimargin.arrays import brought, is_foreign
 from optimargin.loss import is_smooth
 from optimargin.problem import Points, Problem, Solution, Start, Status, Stop, drive
 from optimargin.sketch import Sketch
@@ -75,7 +74,12 @@ def solve(
                 f"solver={name!r} works on NumPy arrays; rows on a device are for 'auto', 'newton'"
                 " and 'landmark', without an engine. Set device='cpu' to bring them here."
             )
-        if problem.classes > 2:
+        if not is_smooth(problem.loss):
+            raise ValueError(
+                "loss='hinge' has no curvature, which solvers on a device need; choose"
+                " 'squared_hinge', or set device='cpu' to bring the rows here."
+            )
+        if problem.classes > 2 and problem.sketch is None:
             return solve(name, problem.on_host(), start, stop, seed, parting)
     if problem.sketch is not None:
         return _over_landmarks(name, problem, start, stop, seed)
@@ -115,7 +119,7 @@ def _over_landmarks(name: str, problem: Problem, start: Start, stop: Stop, seed:
         return judged_by(stop.tol, drive(points, stop._replace(tol=goal), solver.name))
     joint = name if name in MULTI else "auto"
     found = solve(joint, problem.featured, start._replace(coef=None), stop, seed)
-    coef = problem.sketch.landmarks.expand(found.coef[:, :-1])
+    coef = problem.sketch.landmarks.expand(brought(found.coef[:, :-1], problem.y))
     return replace(found, coef=coef, solver="landmark")
 
 

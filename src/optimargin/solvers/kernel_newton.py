@@ -92,9 +92,10 @@ class KernelNewton:
                         factor = factor or _pivoted(gram, self.seed)
                         guide = _low_rank(factor, active, ridge)
                     found = taken(b, active)
-                    for found in _conjugate_gradients(
+                    for better in _conjugate_gradients(
                         gram, active, ridge, z, found, guide, forcing
                     ):
+                        found = better
                         yield point
                 new = placed(problem.n, active, found)
             except np.linalg.LinAlgError:  # not positive definite, so not convex
@@ -129,6 +130,7 @@ class KernelNewton:
 
     def _over_some(self, problem: Problem) -> Any:
         """About the best expansion over some of the rows, which is soon found."""
+        assert isinstance(problem.gram, KernelMatrix)
         factor, landmarks = problem.gram.low_rank(self.seed)
         linear = replace(problem, X=factor.factor, gram=None, bias=0.0)
         points = Newton(self.seed, direct=True).points(linear, Start())

@@ -100,7 +100,7 @@ class Wish:
             Z = brought(Z, problem.y, value_type(self.dtype))
         return make_landmarks(self.kernel, Z, index, problem.bias, value_type(self.dtype))
 
-    def sketch(self, problem: Problem, landmarks: Landmarks, limit: float) -> Sketch | Features:
+    def sketch(self, problem: Problem, landmarks: Landmarks, limit: float) -> Any:
         """What rows and landmarks have in common: kernel values, or features on a device."""
         if is_foreign(problem.y):
             return make_features(landmarks, problem.X, np.dtype(self.dtype).name)
