@@ -6,11 +6,8 @@ import argparse
 import importlib
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-from rich.console import Console
 
 from benchmarks import machine
 from benchmarks.methods import Options
@@ -34,6 +31,7 @@ NAMES = (
     "bqo",
     "dwpa",
     "spark",
+    "gpu",
 )
 _RESULTS = Path(__file__).parent / "results"  # of the long ones, which continue where they stopped
 
@@ -42,14 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks that were asked for, one after the other."""
     asked = _parser().parse_args(arguments)
     options = _options(asked)
-    # files and pipes have no width of their own
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(machine.in_words(machine.describe()), highlight=False)
+    print(machine.in_words(machine.describe()))
     results: list[Result] = []
-    for name in asked.names or NAMES:
+    for name in asked.names or [name for name in NAMES if name != "gpu"]:
         tables: list[Table] = []
         for table in importlib.import_module(f"benchmarks.{name}").run(options):
-            show(table, console)
+            show(table)
             tables.append(table)
         results.append(Result(name, _command(name, options), tables))
         if asked.json:

@@ -7,8 +7,6 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import psutil
-
 PACKAGES = (
     "optimargin",
     "numpy",
@@ -25,7 +23,7 @@ def describe() -> dict[str, object]:
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "memory_GB": round(psutil.virtual_memory().total / 1e9, 1),
+        "memory_GB": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9, 1),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table as RichTable
-
 from benchmarks import machine
 
 
@@ -35,8 +32,16 @@ class Result:
     tables: list[Table]
 
 
-def show(table: Table, console: Console) -> None:
-    """Print a table."""
+def show(table: Table) -> None:
+    """Print a table; plainly, where nothing draws it."""
+    try:
+        from rich.console import Console
+        from rich.table import Table as RichTable
+    except ImportError:
+        print("\n".join(_lines(table)))
+        return
+    # files and pipes have no width of their own
+    console = Console(width=None if sys.stdout.isatty() else 160)
     drawn = RichTable(
         *table.columns, title=table.title, title_justify="left", caption_justify="left"
     )
@@ -86,12 +91,17 @@ def write_markdown(results: list[Result], path: Path) -> None:
 def _markdown(result: Result) -> str:
     lines = ["", "```", result.command, "```", ""]
     for table in result.tables:
-        lines += [f"**{table.title}**", ""]
-        lines += ["| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
-        lines += ["| " + " | ".join(map(cell, row)) + " |" for row in table.rows]
-        lines += ["", table.note, ""] if table.note else [""]
+        lines += _lines(table)
     lines += [f"Machine: {machine.in_words(machine.describe())}.", ""]
     return "\n".join(lines)
+
+
+def _lines(table: Table) -> list[str]:
+    """A table as Markdown has it."""
+    lines = [f"**{table.title}**", ""]
+    lines += ["| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
+    lines += ["| " + " | ".join(map(cell, row)) + " |" for row in table.rows]
+    return [*lines, "", table.note, ""] if table.note else [*lines, ""]
 
 
 def write_json(results: list[Result], path: Path) -> None:

@@ -9,11 +9,15 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "optimargin"
 LAYERS = [
-    {"loss", "memory", "threads", "datafile", "rowparts", "rowfiles"},
+    {"memory", "threads", "datafile", "rowparts", "rowfiles"},
+    {"arrays"},
+    {"device"},
+    {"loss"},
     {"rows", "bounds"},
     {"kernels", "blend", "cholesky", "linesearch", "classwise", "multiclass"},
     {"gram", "landmarks"},
-    {"whiten", "sketch", "expansion", "partition", "cells"},
+    {"expansion", "kernelmatrix", "partition", "cells", "whiten"},
+    {"sketch", "features"},
     {"problem", "margins", "patchwork"},
     {"classes", "engines"},
     {"solvers"},
@@ -27,7 +31,9 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ONLY = {
-    "sklearn": {"estimators", "datasets", "plots"},
+    "sklearn": {"estimators", "datasets", "plots", "arrays"},
+    "torch": {"device", "estimators"},
+    "cupy": {"device", "estimators"},
     "matplotlib": {"plots", "curves"},
     "typer": {"commands", "console", "cli"},
     "rich": {"commands", "console", "cli"},

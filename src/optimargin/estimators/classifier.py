@@ -26,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from optimargin.arrays import brought, is_foreign, namespace, on_host, taken
 from optimargin.classes import MANY, decisions, parts, winners
 from optimargin.device import beside, spans_of
+from optimargin.estimators.answers import told, worst_of
 from optimargin.estimators.labelled import (
     checked_labels,
     class_factors,
@@ -42,16 +43,15 @@ from optimargin.estimators.progress import (
     watching,
     with_callbacks,
 )
-from optimargin.estimators.workplace import as_given, rows_at, workplace
+from optimargin.estimators.workplace import as_given, floating, rows_at, workplace
 from optimargin.loss import Loss, odm
-from optimargin.problem import Problem, Solution, Start, Status, Stop
+from optimargin.problem import Problem, Start, Status, Stop
 from optimargin.rowfiles import RowFiles
 from optimargin.solvers.parting import Parting
 from optimargin.solvers.train import Machine, Plan, train
 from optimargin.threads import blas_threads, blocks
 
 _LARGE = 2500  # rows of a kernel machine whose linear algebra is worth several threads
-_SMALL_INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.bool_)
 
 
 Scores = Callable[[np.ndarray], np.ndarray]  # from models, a row each, to scores of some rows
@@ -177,7 +177,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             X,
             y,
             accept_sparse="csr",
-            dtype=_floating(X),
+            dtype=floating(X),
             order="C",
             accept_large_sparse=True,
             ensure_min_samples=2,
@@ -232,26 +232,12 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _note(self, model: dict[str, Any], machines: list[Machine]) -> None:
         """The attributes of the model, and what there is to say of the machines."""
-        solutions = [m.solution for m in machines]
-        for name, value in model.items():
-            setattr(self, name, value)
-        worst = _worst(solutions)
-        self.n_iter_ = max(s.rounds for s in solutions)
-        self.objective_ = _one_or_all([s.primal for s in solutions])
-        self.dual_gap_ = _one_or_all([s.gap for s in solutions])
-        self.loo_bound_ = _one_or_all([m.loo[0] for m in machines])
-        self.loo_count_ = _one_or_all([m.loo[1] for m in machines])
-        self.status_ = worst.status.value
-        self.solver_ = worst.solver
-        self.history_ = _history(solutions)
         self.__dict__.pop("traffic_", None)
-        calls = [s.traffic for s in solutions if s.traffic is not None]
-        if calls:
-            rounds, sent = (sum(column) for column in zip(*calls, strict=True))
-            self.traffic_ = {"rounds": rounds, "bytes": sent}
+        for name, value in {**model, **told(machines)}.items():
+            setattr(self, name, value)
 
     def _report(self, machines: list[Machine]) -> None:
-        worst = _worst([m.solution for m in machines])
+        worst = worst_of([m.solution for m in machines])
         said = how_good(worst, self.tol, type(self).__name__)
         if worst.status not in (Status.CONVERGED, Status.LEVELS, Status.AVERAGED):
             warnings.warn(said, ConvergenceWarning, stacklevel=5)
@@ -336,7 +322,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             self,
             X,
             accept_sparse="csr",
-            dtype=_floating(X),
+            dtype=floating(X),
             accept_large_sparse=True,
             reset=False,
         )
@@ -408,26 +394,6 @@ def unchanged_on_error(estimator: Any) -> Iterator[None]:
         raise
 
 
-def _floating(X: Any) -> Any:
-    """Types taken as they are; small integers fit single precision, the rest needs double."""
-    dtype = getattr(X, "dtype", None)
-    return np.float32 if dtype in _SMALL_INTEGERS else [np.float64, np.float32]
-
-
 def number_of(lam: float | str, theta: float, total: float) -> float:
     """The number that lam stands for on rows that weigh so much together."""
     return total * (1.0 - theta) ** 2 if lam == "scale" else float(lam)
-
-
-def _worst(solutions: list[Solution]) -> Solution:
-    return max(solutions, key=lambda s: (s.status is not Status.CONVERGED, s.gap))
-
-
-def _one_or_all(values: list[float]) -> Any:
-    return values[0] if len(values) == 1 else np.array(values)
-
-
-def _history(solutions: list[Solution]) -> dict[str, np.ndarray]:
-    rounds = [(k, *r) for k, s in enumerate(solutions) for r in s.history]
-    columns = [np.array(column) for column in zip(*rounds, strict=True)]
-    return dict(zip(("machine", "round", "objective", "gap", "time"), columns, strict=True))

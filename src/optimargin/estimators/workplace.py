@@ -22,6 +22,8 @@ from optimargin.rowfiles import RowFiles
 
 _PAYS = 2e9  # multiplications of one pass from which a device is worth the way there
 _FLOATS = ("float32", "float64")
+_HALVES = ("float16", "bfloat16")
+_SMALL = ("int8", "uint8", "int16", "uint16", "bool")
 _WHOLE = 0.3  # share of a device's free memory that rows moved there may take
 
 
@@ -116,14 +118,16 @@ def rows_at(model: Any, X: Any, like: Any, reset: bool) -> Any:
             return Moved(X, like)
     X = brought(X, like)
     if name_of_dtype(X) not in _FLOATS:
-        X = cast(X, "float32" if _is_small(name_of_dtype(X)) else "float64")
+        X = cast(X, "float32" if name_of_dtype(X) in (*_SMALL, *_HALVES) else "float64")
     if not bool(namespace(X).all(namespace(X).isfinite(X))):
         _refuse()
     return X
 
 
-def _is_small(dtype: str) -> bool:
-    return dtype in ("int8", "uint8", "int16", "uint16", "bool", "float16", "bfloat16")
+def floating(X: Any) -> Any:
+    """Types taken as they are; small integers fit single precision, the rest needs double."""
+    known = hasattr(X, "dtype") and name_of_dtype(X) in _SMALL
+    return np.float32 if known else [np.float64, np.float32]
 
 
 def _refuse() -> None:
