@@ -27,7 +27,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -202,12 +202,14 @@ class Point(NamedTuple):
 class Start(NamedTuple):
     """Where to begin: an earlier model, an earlier dual variable, or neither.
 
-    ``margin`` holds the margins of ``coef``, where somebody knows them already.
+    ``margin`` holds the margins of ``coef``, where somebody knows them already; ``seen`` tells on
+    how many rows it was found, 0 being all of them.
     """
 
     coef: np.ndarray | None = None
     dual: np.ndarray | None = None
     margin: np.ndarray | None = None
+    seen: int = 0
 
 
 class Round(NamedTuple):
@@ -256,6 +258,8 @@ _ADVICE = {
 
 
 Points = Generator[Point, None, Status | None]  # what a solver gives: see drive
+T = TypeVar("T")
+Asking = Generator[Any, Any, T]  # yields questions, is sent answers, and returns something
 
 
 class Stop(NamedTuple):
@@ -315,10 +319,20 @@ def drive(points: Points, stop: Stop, solver: str = "") -> Solution:
     point again has no news but offers a chance to stop; one that ends by itself cannot
     improve any more, and may return the status that says why.
     """
+    try:
+        asked = next(driven(points, stop, solver))
+    except StopIteration as end:
+        return end.value
+    raise TypeError(f"a solver that asks ({asked!r}) is not driven alone")
+
+
+def driven(points: Generator[Any, Any, Any], stop: Stop, solver: str = "") -> Asking[Solution]:
+    """What `drive` does; what a solver yields that is no point is asked of the caller."""
     began, paused = time.perf_counter(), 0.0
     history: list[Round] = []
-    best = last = next(points)
-    bound = best.bound
+    last = yield from _next(points)
+    assert isinstance(last, Point)
+    best, bound = last, last.bound
     while True:
         seconds = time.perf_counter() - began - paused
         if last is not best and last.primal <= best.primal:
@@ -339,11 +353,11 @@ def drive(points: Points, stop: Stop, solver: str = "") -> Solution:
         elif stop.time_limit is not None and seconds >= stop.time_limit:
             status = Status.TIME_LIMIT
         else:
-            try:
-                last = next(points)
+            said = yield from _next(points)
+            if isinstance(said, Point):
+                last = said
                 continue
-            except StopIteration as end:
-                status = end.value or Status.PRECISION
+            status = said
         break
     return Solution(
         best.coef,
@@ -356,3 +370,16 @@ def drive(points: Points, stop: Stop, solver: str = "") -> Solution:
         solver,
         history,
     )
+
+
+def _next(points: Generator[Any, Any, Any]) -> Asking[Point | Status]:
+    """The next point, or why there is none."""
+    answer = None
+    while True:
+        try:
+            said = points.send(answer)
+        except StopIteration as end:
+            return end.value or Status.PRECISION
+        if isinstance(said, Point):
+            return said
+        answer = yield said

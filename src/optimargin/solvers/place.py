@@ -32,12 +32,12 @@ from optimargin.landmarks import (
     moved,
     pivoted_cholesky,
 )
-from optimargin.loss import curvature, dual_of, slope, value
+from optimargin.loss import curvature, dual_of, scaled, slope, value
 from optimargin.memory import in_words
 from optimargin.partition import centres
 from optimargin.problem import Problem, Start, Stop, drive
 from optimargin.sketch import Sketch, footprint, make_sketch
-from optimargin.solvers.landmark import LandmarkNewton, some_rows
+from optimargin.solvers.landmark import LandmarkNewton
 from optimargin.threads import blas_threads
 
 HOW = ("margin", "greedy", "random", "kmeans")
@@ -93,8 +93,10 @@ def place(problem: Problem, wish: Wish, seed: int) -> tuple[Problem, list[Start]
     if wish.joint:
         _check_features(problem, landmarks, wish)
     limit = footprint(problem.n, len(landmarks), 0) if wish.joint else wish.limit
-    sketch = make_sketch(landmarks, problem.X, limit, problem.threads)
-    return replace(problem, sketch=sketch), [Start(coef) for coef in models]
+    machines = 1 if wish.joint or problem.classes == 2 else problem.classes
+    sketch = make_sketch(landmarks, problem.X, limit, problem.threads, machines)
+    seen = 1 if problem.classes > 2 else pool_size(problem.n, len(landmarks))
+    return replace(problem, sketch=sketch), [Start(coef, seen=seen) for coef in models]
 
 
 def _check_features(problem: Problem, landmarks: Landmarks, wish: Wish) -> None:
@@ -251,6 +253,17 @@ def _unlike(sketch: Sketch, rows: np.ndarray, pulls: Pulls, count: int) -> np.nd
         (factored,) = scipy.linalg.get_lapack_funcs(("pstrf",), (R,))
         _, pivots, rank, _ = factored(R.T, lower=1, overwrite_a=1)
     return pivots[: min(rank, count)] - 1
+
+
+def some_rows(problem: Problem, chosen: np.ndarray) -> Problem:
+    """The problem on some of the rows, which count for all."""
+    return replace(
+        problem,
+        X=problem.X[chosen],
+        y=problem.y[chosen],
+        weight=None if problem.weight is None else problem.weight[chosen],
+        loss=scaled(problem.loss, problem.n / len(chosen)),
+    )
 
 
 def _sides(problem: Problem) -> list[np.ndarray]:
