@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "optimargin"
 LAYERS = [
-    {"memory", "threads", "datafile", "rowparts", "rowfiles"},
+    {"memory", "status", "threads", "datafile", "rowparts", "rowfiles"},
     {"arrays"},
     {"device"},
     {"loss"},

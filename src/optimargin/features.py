@@ -47,7 +47,7 @@ class Features:
     width: int
     kept: list[Any]
     edges: list[int]
-    guided_by = 1.0 / 16.0  # share of the rows that make a guide: products cost little here
+    room = 1e18  # bytes of the budget for further machines: there is no such budget here
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -141,15 +141,16 @@ class Features:
         return namespace(found[0]).concat(found)
 
     def part(self, rows: np.ndarray) -> Features:
-        """Some of the rows, their features kept."""
-        X = taken(self.X, rows)
-        return filled(replace(self, X=X, kept=[], edges=[]))
+        """Some of the rows, their features kept; the same ones, if the last were the same."""
+        known = self._parts
+        if not known or not np.array_equal(known[0], rows):
+            X = taken(self.X, rows)
+            known[:] = [rows, filled(replace(self, X=X, kept=[], edges=[]))]
+        return known[1]
 
-    # -- the model in the space of features is the model ---------------------------------
-
-    def outward(self, w: Any) -> Any:
-        """A model as a pass wants it, with an entry for the constant feature, which is 0."""
-        return namespace(w).concat([w, 0.0 * w[:1]])
+    @cached_property
+    def _parts(self) -> list[Any]:
+        return []
 
     def inward(self, g: Any) -> Any:
         """What a pass says, in features."""

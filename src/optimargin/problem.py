@@ -25,9 +25,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -38,6 +37,7 @@ from optimargin.kernelmatrix import KernelMatrix
 from optimargin.loss import Loss, scaled, steepest
 from optimargin.rows import sqnorms
 from optimargin.sketch import Sketch
+from optimargin.status import Status as Status
 from optimargin.whiten import whitened_features, whitened_gram
 
 
@@ -232,12 +232,14 @@ class Point(NamedTuple):
 class Start(NamedTuple):
     """Where to begin: an earlier model, an earlier dual variable, or neither.
 
-    ``margin`` holds the margins of ``coef``, where somebody knows them already.
+    ``margin`` holds the margins of ``coef``, where somebody knows them already; ``seen`` tells on
+    how many rows it was found, 0 being all of them.
     """
 
     coef: np.ndarray | None = None
     dual: np.ndarray | None = None
     margin: np.ndarray | None = None
+    seen: int = 0
 
 
 class Round(NamedTuple):
@@ -249,43 +251,9 @@ class Round(NamedTuple):
     time: float
 
 
-class Status(Enum):
-    """Why a solver stopped; ``advice`` says what to do about it."""
-
-    CONVERGED = "converged"
-    MAX_ITER = "max_iter"
-    TIME_LIMIT = "time_limit"
-    CALLBACK = "callback"
-    PRECISION = "precision"
-    INDEFINITE = "indefinite"
-    LEVELS = "levels"
-    AVERAGED = "averaged"
-
-    @property
-    def advice(self) -> str:
-        """What the user can change to get a better answer."""
-        return _ADVICE[self]
-
-
-_ADVICE = {
-    Status.CONVERGED: "nothing to do",
-    Status.MAX_ITER: "raise max_iter, or continue from here with warm_start=True,"
-    " or try another solver (where there is a choice, 'newton' does not mind a large lam),"
-    " or scale the features",
-    Status.TIME_LIMIT: "raise time_limit, or continue from here with warm_start=True",
-    Status.CALLBACK: "a callback asked to stop; continue with warm_start=True",
-    Status.PRECISION: "no step improves the objective in this arithmetic any more;"
-    " scale the features, pass X as float64, or accept the answer with a larger tol",
-    Status.LEVELS: "the last merge that was asked for, or one that no longer changed the objective;"
-    " raise levels, or lower tol",
-    Status.AVERAGED: "no other average of the parts' machines is better; choose a solver that goes"
-    " on, such as 'bqo' or 'admm', or fewer parts",
-    Status.INDEFINITE: "the kernel matrix is not positive semi-definite, so the problem is not"
-    " convex; choose another kernel (for sigmoid, a smaller gamma or coef0) or a smaller lam",
-}
-
-
 Points = Generator[Point, None, Status | None]  # what a solver gives: see drive
+T = TypeVar("T")
+Asking = Generator[Any, Any, T]  # yields questions, is sent answers, and returns something
 
 
 class Stop(NamedTuple):
@@ -345,10 +313,20 @@ def drive(points: Points, stop: Stop, solver: str = "") -> Solution:
     point again has no news but offers a chance to stop; one that ends by itself cannot
     improve any more, and may return the status that says why.
     """
+    try:
+        asked = next(driven(points, stop, solver))
+    except StopIteration as end:
+        return end.value
+    raise TypeError(f"a solver that asks ({asked!r}) is not driven alone")
+
+
+def driven(points: Generator[Any, Any, Any], stop: Stop, solver: str = "") -> Asking[Solution]:
+    """What `drive` does; what a solver yields that is no point is asked of the caller."""
     began, paused = time.perf_counter(), 0.0
     history: list[Round] = []
-    best = last = next(points)
-    bound = best.bound
+    last = yield from _next(points)
+    assert isinstance(last, Point)
+    best, bound = last, last.bound
     while True:
         seconds = time.perf_counter() - began - paused
         if last is not best and last.primal <= best.primal:
@@ -369,11 +347,11 @@ def drive(points: Points, stop: Stop, solver: str = "") -> Solution:
         elif stop.time_limit is not None and seconds >= stop.time_limit:
             status = Status.TIME_LIMIT
         else:
-            try:
-                last = next(points)
+            said = yield from _next(points)
+            if isinstance(said, Point):
+                last = said
                 continue
-            except StopIteration as end:
-                status = end.value or Status.PRECISION
+            status = said
         break
     return Solution(
         best.coef,
@@ -386,3 +364,16 @@ def drive(points: Points, stop: Stop, solver: str = "") -> Solution:
         solver,
         history,
     )
+
+
+def _next(points: Generator[Any, Any, Any]) -> Asking[Point | Status]:
+    """The next point, or why there is none."""
+    answer = None
+    while True:
+        try:
+            said = points.send(answer)
+        except StopIteration as end:
+            return end.value or Status.PRECISION
+        if isinstance(said, Point):
+            return said
+        answer = yield said

@@ -23,6 +23,7 @@ _CACHE = 1 << 22  # bytes of a block that is filled, and read, while it stays in
 _BLOCKS = 1 << 23  # bytes of the blocks that are at work
 _SAMPLE = 2_000  # rows on which the residual is measured, at most
 _ROWS = 64  # rows of a block at least
+_ROOM = 0.25  # share of the budget for several machines at the same time
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Sketch:
     X: Any
     kept: np.ndarray
     threads: int
+    room: float = 0.0  # bytes of the budget for further machines at the same time
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -64,7 +66,7 @@ class Sketch:
         rows = thinned(n, min(n, _SAMPLE), np.random.default_rng(0))
         left, total = 0.0, float(self.diag[rows].sum())
         with blas_threads(self.threads, self.shape[1]):
-            for span in spans(len(rows), self._width):
+            for span in spans(len(rows), self.width):
                 some = rows[span]
                 left += float(self.landmarks.residual(self.X[some], self[some]).sum())
         return left / total if total > 0.0 else 0.0
@@ -76,11 +78,12 @@ class Sketch:
     def spans(self, part: slice) -> list[slice]:
         """A range of rows in the blocks in which they are best asked for."""
         edge = min(max(len(self.kept), part.start), part.stop)
-        made = [slice(edge + s.start, edge + s.stop) for s in spans(part.stop - edge, self._width)]
+        made = [slice(edge + s.start, edge + s.stop) for s in spans(part.stop - edge, self.width)]
         return [slice(part.start, edge), *made] if edge > part.start else made
 
     @property
-    def _width(self) -> int:
+    def width(self) -> int:
+        """How many rows stay in the cache with their values."""
         columns = self.shape[1] + self.X.shape[1]
         return max(_ROWS, _CACHE // (np.dtype(self.dtype).itemsize * columns))
 
@@ -90,7 +93,7 @@ class Sketch:
             rows = slice(*rows.indices(self.shape[0])[:2])
             if self.holds(rows):
                 return self.kept[rows]
-            if rows.stop - rows.start <= self._width:
+            if rows.stop - rows.start <= self.width:
                 return self.landmarks.values(self.X[rows])
             rows = np.arange(rows.start, rows.stop)
         out = np.empty((len(rows), self.shape[1]), dtype=self.dtype)
@@ -101,7 +104,7 @@ class Sketch:
         def task(part: slice) -> None:
             out[missing[part]] = self.landmarks.values(self.X[rows[missing[part]]])
 
-        spread(task, spans(len(missing), self._width), self.threads)
+        spread(task, spans(len(missing), self.width), self.threads)
         return out
 
     def scores(self, models: list[np.ndarray]) -> np.ndarray:
@@ -126,14 +129,6 @@ class Sketch:
             out[span] = self.landmarks.features(self[span])
         return out
 
-    # -- passes read kernel values, so a model goes out as an expansion -------------------
-
-    guided_by = 0.0  # share of the rows that make a guide, where that is more than it takes
-
-    def outward(self, w: np.ndarray) -> np.ndarray:
-        """A model as a pass wants it, with an entry for the constant feature, which is 0."""
-        return np.append(self.landmarks.expand(w), 0.0)
-
     def inward(self, g: np.ndarray) -> np.ndarray:
         """What a pass says, in features."""
         return self.landmarks.contract(g[:-1])
@@ -150,8 +145,13 @@ class Sketch:
         return replace(self, X=self.X[rows], kept=self[rows])
 
 
-def make_sketch(landmarks: Landmarks, X: Any, limit: float, threads: int) -> Sketch:
-    """The values of all rows, of which as many are kept as fit ``limit`` bytes."""
+def make_sketch(
+    landmarks: Landmarks, X: Any, limit: float, threads: int, machines: int = 1
+) -> Sketch:
+    """The values of all rows, of which as many are kept as fit ``limit`` bytes.
+
+    Up to a quarter of what there is goes to ``machines`` that are trained at the same time.
+    """
     n, S, dtype = X.shape[0], len(landmarks), landmarks.moved.dtype
     spare = limit - footprint(n, S, 0)
     if spare < 0:
@@ -160,11 +160,12 @@ def make_sketch(landmarks: Landmarks, X: Any, limit: float, threads: int) -> Ske
             f" {in_words(footprint(n, S, 0))} beside the kernel values; choose fewer with"
             " n_landmarks."
         )
-    count = int(min(n, spare // (S * np.dtype(dtype).itemsize)))
-    sketch = Sketch(landmarks, X, np.empty((count, S), dtype=dtype), threads)
+    room = min(_ROOM * spare, (machines - 1) * beside(n, S))
+    count = int(min(n, (spare - room) // (S * np.dtype(dtype).itemsize)))
+    sketch = Sketch(landmarks, X, np.empty((count, S), dtype=dtype), threads, room)
     spread(
         lambda part: landmarks.values(X[part], sketch.kept[part]),
-        spans(count, sketch._width),
+        spans(count, sketch.width),
         threads,
     )
     return sketch
@@ -174,7 +175,12 @@ def footprint(n: int, S: int, kept: float) -> float:
     """Bytes that training takes beside X at its peak: values, factors, margins.
 
     The factor of the landmarks, the guide of the solver and the rows it is made of (see
-    `solvers.landmark`): two matrices of S x S in double precision with a copy of one while it
-    is factored, and 6 S x S values; some numbers for every row; and blocks of rows.
+    `solvers.landmark`): three matrices of S x S in double precision with copies of one while it
+    is factored, and 4 S x S values; some numbers for every row; and blocks of rows.
     """
-    return _BLOCKS + kept + 8.0 * 4 * S * S + 4.0 * 2 * 6 * S * S + 8.0 * 12 * n
+    return _BLOCKS + kept + 8.0 * 5 * S * S + 8.0 * 4 * S * S + 8.0 * 12 * n
+
+
+def beside(n: int, S: int) -> float:
+    """Bytes that a further machine takes at the same time: its guide, and numbers for every row."""
+    return 8.0 * 2 * S * S + 8.0 * 9 * n

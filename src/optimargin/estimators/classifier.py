@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from numbers import Integral, Real
 from threading import Event
 from typing import Any, ClassVar, Self
@@ -194,13 +193,13 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         count = len(parts(self.multi_class, whole.classes))
         together = count > 1 and not self.verbose and not has_callbacks(self)
-        workers = min(whole.threads, count) if together and not is_foreign(whole.y) else 1
-        if workers > 1 and whole.sketch is not None:  # machines at once, a thread each
-            whole = replace(whole, threads=max(whole.threads // workers, 1))
+        workers = min(whole.threads, count) if together else 1
+        if whole.sketch is not None or is_foreign(whole.y):  # machines go on side by side
+            workers = 1
         plan = Plan(self._solver(), self.multi_class, Stop(), seed, parting=self._parting())
         seconds = self.time_limit
         if seconds is not None:  # what is left of it, shared by the machines
-            share = 1.0 if plan.is_shared(whole) else workers / count
+            share = max(plan.at_once(whole), workers) / count
             seconds = max(seconds - (time.perf_counter() - began), 0.0) * share
         attributes = (lambda p: self._attributes(whole, [p])) if count == 1 else None
         with watching(self, whole.X, labels, attributes, judge) as watch:

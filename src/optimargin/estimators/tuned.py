@@ -57,6 +57,9 @@ class Tuned(MarginClassifier):
     """A classifier whose ``fit`` is a search over settings, and then a fit with the best."""
 
     _plain: ClassVar[type[MarginClassifier]]
+    _works_on_devices = False
+    device: str | None = None  # folds are cut out of NumPy arrays
+    precision: str = "auto"
     _constraints: ClassVar[dict[str, list[Any]]] = {
         "lams": ["array-like"],
         "mus": ["array-like"],

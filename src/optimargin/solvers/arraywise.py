@@ -7,6 +7,7 @@ each direction and is as good as single precision.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from optimargin.arrays import cast, name_of_dtype, namespace, number, taken, zeros
@@ -50,6 +51,48 @@ def curved(problem: Problem, h: Any, v: Any) -> Any:
         g[:-1] += product(A.T, columns(s, dtype))[:, 0]
         g[-1] += problem.constant * namespace(s).sum(s)
     return g
+
+
+def answers(asks: Sequence[Any]) -> list[Any]:
+    """What several machines ask of features, from one read of those that they share.
+
+    An ask with a model w is for the scores Phi w; one with numbers h for Phi'h; one with both for
+    Phi' diag(h) Phi w.
+    """
+    out: list[Any] = [None] * len(asks)
+    for part in {id(ask.part): ask.part for ask in asks}.values():
+        own = [m for m, ask in enumerate(asks) if ask.part is part]
+        order = sorted(own, key=lambda m: asks[m].h is not None)
+        for m, answer in zip(order, _read(part, [asks[m] for m in own]), strict=True):
+            out[m] = answer
+    return out
+
+
+def _read(part: Any, asks: Sequence[Any]) -> list[Any]:
+    """Scores first, in the order of their asks, and then sums."""
+    told = [ask for ask in asks if ask.h is None]
+    both = [ask for ask in asks if ask.h is not None and ask.w is not None]
+    summed = [ask for ask in asks if ask.h is not None]
+    xp = namespace(asks[0].w if asks[0].w is not None else asks[0].h)
+    models, dtype = [ask.w for ask in (*told, *both)], part.dtype
+    W = columns(xp.stack(models, axis=1), dtype) if models else None
+    H: Any = xp.stack([ask.h for ask in summed], axis=1) if summed else None
+    like = models[0] if models else summed[0].h
+    scores = zeros((part.shape[0], len(told)), like)
+    sums = zeros((part.shape[1], len(summed)), like)
+    for span in part.spans(slice(0, part.shape[0])):
+        A = part[span]
+        F: Any = None if W is None else product(A, W)
+        if told:
+            scores[span, ...] = F[:, : len(told)]
+        if H is not None:
+            r, k = 1.0 * H[span, ...], len(told)
+            for j, ask in enumerate(summed):
+                if ask.w is not None:
+                    r[:, j] *= F[:, k]
+                    k += 1
+            sums += product(A.T, columns(r, dtype))
+    return [scores[:, j] for j in range(len(told))] + [sums[:, j] for j in range(len(summed))]
 
 
 def hessian(problem: Problem, h: Any) -> Any:

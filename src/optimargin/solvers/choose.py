@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from optimargin.problem import Points, Problem, Solution, Start, Status, Stop, d
 from optimargin.sketch import Sketch
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.kernel_newton import KernelNewton, is_exact, is_faster
-from optimargin.solvers.landmark import LandmarkNewton
+from optimargin.solvers.landmark import train_all
 from optimargin.solvers.ldm import LDM
 from optimargin.solvers.ldm_svrg import LDMSVRG
 from optimargin.solvers.mcodm import McODM
@@ -82,7 +82,7 @@ def solve(
         if problem.classes > 2 and problem.sketch is None:
             return solve(name, problem.on_host(), start, stop, seed, parting)
     if problem.sketch is not None:
-        return _over_landmarks(name, problem, start, stop, seed)
+        return over_landmarks(name, problem, [problem], [start], stop, seed)[0]
     if problem.classes > 2:
         if problem.gram is None and parting.engine is not None:
             raise ValueError(
@@ -109,18 +109,25 @@ def solve(
     return judged_by(stop.tol, found)
 
 
-def _over_landmarks(name: str, problem: Problem, start: Start, stop: Stop, seed: int) -> Solution:
-    """The answer as an expansion over landmarks; a joint machine is a linear one in features."""
+def over_landmarks(
+    name: str,
+    problem: Problem,
+    machines: Sequence[Problem],
+    starts: Sequence[Start],
+    stop: Stop,
+    seed: int,
+) -> list[Solution]:
+    """The answers as expansions over landmarks; a joint machine is a linear one in features."""
     assert problem.sketch is not None
-    if problem.classes == 2:
+    if machines[0].classes == 2:
         goal = min(stop.tol, EXACT) if _is_small(problem.sketch) else stop.tol
-        solver = LandmarkNewton(seed, goal)
-        points = solver.points(problem, start)
-        return judged_by(stop.tol, drive(points, stop._replace(tol=goal), solver.name))
+        found = train_all(problem, machines, starts, stop._replace(tol=goal), seed)
+        return [judged_by(stop.tol, solution) for solution in found]
+    (whole,), (start,) = machines, starts
     joint = name if name in MULTI else "auto"
-    found = solve(joint, problem.featured, start._replace(coef=None), stop, seed)
-    coef = problem.sketch.landmarks.expand(brought(found.coef[:, :-1], problem.y))
-    return replace(found, coef=coef, solver="landmark")
+    answer = solve(joint, whole.featured, start._replace(coef=None), stop, seed)
+    coef = problem.sketch.landmarks.expand(brought(answer.coef[:, :-1], problem.y))
+    return [replace(answer, coef=coef, solver="landmark")]
 
 
 def _is_small(sketch: Sketch) -> bool:

@@ -22,8 +22,8 @@ from optimargin.threads import blas_threads
 
 _ROUNDS = 30  # of coordinate descent on all rows
 _ALL, _CURVED = 16, 25  # passes over the values of all rows, and as many as those of the curved
-_GUIDES = 3  # made on the way
-_DIRECT = 12.0  # cubes of landmarks in a guide
+_GUIDES = 4  # made on the way
+_DIRECT = 8.0  # cubes of landmarks in a guide
 _SINGLE, _FEW = 4096, 2500  # rows: kernel values are single precision above; exact answers below
 _EXACT_UP_TO = 10_000  # rows for which nobody expects anything else than an exact machine
 TYPICAL = 2000  # landmarks where their number is yet to be found

@@ -39,17 +39,32 @@ def _score(rows, y, u):
 
 
 @partial(compiled, contiguous=True)
-def _pull(loss, into, y, weight, u, h):
-    """Add the gradient of the losses to ``into``, and note every row's curvature.
+def pulls(loss, y, weight, u, pull, h):
+    """Note how every row pulls at its score, and its curvature; the sum of the losses.
 
-    Two loops, because the first is all arithmetic and may use the vector units.
+    Rows that do not count have neither.
     """
-    total, pull = 0.0, np.empty(len(u))
+    total = 0.0
     for i in range(len(u)):
         own = of_row(loss, weight, i)
         total += value(own, u[i])
         h[i] = curvature(own, u[i])
         pull[i] = slope(own, u[i]) * y[i]
+    if weight is not None:
+        for i in range(len(u)):
+            if weight[i] == 0.0:
+                h[i] = pull[i] = 0.0
+    return total
+
+
+@partial(compiled, contiguous=True)
+def _pull(loss, into, y, weight, u, h):
+    """Add the gradient of the losses to ``into``, and note every row's curvature.
+
+    Two loops, because the first is all arithmetic and may use the vector units.
+    """
+    pull = np.empty(len(u))
+    total = pulls(loss, y, weight, u, pull, h)
     for i in range(len(u)):
         if pull[i] != 0.0:
             push(into, i, pull[i])

@@ -44,7 +44,7 @@ from optimargin.landmarks import (
     moved,
     pivoted_cholesky,
 )
-from optimargin.loss import curvature, dual_of, slope, value
+from optimargin.loss import curvature, dual_of, scaled, slope, value
 from optimargin.memory import in_words
 from optimargin.partition import centres
 from optimargin.problem import Problem, Start, Stop, drive
@@ -100,11 +100,13 @@ class Wish:
             Z = brought(Z, problem.y, value_type(self.dtype))
         return make_landmarks(self.kernel, Z, index, problem.bias, value_type(self.dtype))
 
-    def sketch(self, problem: Problem, landmarks: Landmarks, limit: float) -> Any:
+    def sketch(
+        self, problem: Problem, landmarks: Landmarks, limit: float, machines: int = 1
+    ) -> Any:
         """What rows and landmarks have in common: kernel values, or features on a device."""
         if is_foreign(problem.y):
             return make_features(landmarks, problem.X, np.dtype(self.dtype).name)
-        return make_sketch(landmarks, problem.X, limit, problem.threads)
+        return make_sketch(landmarks, problem.X, limit, problem.threads, machines)
 
 
 def value_type(dtype: Any) -> np.dtype:
@@ -121,8 +123,10 @@ def place(problem: Problem, wish: Wish, seed: int) -> tuple[Problem, list[Start]
     if wish.joint and not is_foreign(problem.y):
         _check_features(problem, landmarks, wish)
     limit = footprint(problem.n, len(landmarks), 0) if wish.joint else wish.limit
-    sketch = wish.sketch(problem, landmarks, limit)
-    return replace(problem, sketch=sketch), [Start(coef) for coef in models]
+    machines = 1 if wish.joint or problem.classes == 2 else problem.classes
+    sketch = wish.sketch(problem, landmarks, limit, machines)
+    seen = 1 if problem.classes > 2 else pool_size(problem.n, len(landmarks))
+    return replace(problem, sketch=sketch), [Start(coef, seen=seen) for coef in models]
 
 
 def _check_features(problem: Problem, landmarks: Landmarks, wish: Wish) -> None:
@@ -306,6 +310,17 @@ def _unlike(sketch: Sketch | Features, rows: np.ndarray, pulls: Pulls, count: in
         (factored,) = scipy.linalg.get_lapack_funcs(("pstrf",), (R,))
         _, pivots, rank, _ = factored(R.T, lower=1, overwrite_a=1)
     return pivots[: min(rank, count)] - 1
+
+
+def some_rows(problem: Problem, chosen: np.ndarray) -> Problem:
+    """The problem on some of the rows, which count for all."""
+    return replace(
+        problem,
+        X=problem.X[chosen],
+        y=problem.y[chosen],
+        weight=None if problem.weight is None else problem.weight[chosen],
+        loss=scaled(problem.loss, problem.n / len(chosen)),
+    )
 
 
 def _sides(problem: Problem) -> list[np.ndarray]:

@@ -9,11 +9,13 @@ import numpy as np
 
 from optimargin.classes import Part, parts
 from optimargin.problem import Problem, Solution, Start, Status, Stop
-from optimargin.solvers.choose import solve
+from optimargin.sketch import beside
+from optimargin.solvers.choose import over_landmarks, solve
 from optimargin.solvers.exactness import exact_gap
 from optimargin.solvers.left_out import left_out
 from optimargin.solvers.on_parts import is_shared, on_parts, solve_together
 from optimargin.solvers.parting import Parting
+from optimargin.threads import spans
 
 _UNKNOWN = np.full(2, np.nan)
 
@@ -35,6 +37,13 @@ class Plan(NamedTuple):
     def is_shared(self, whole: Problem) -> bool:
         """Whether the machines are trained together, on parts that they share."""
         return is_shared(self.solver, self.kind, whole, self.parting)
+
+    def at_once(self, whole: Problem) -> int:
+        """How many machines are trained at the same time, by this thread."""
+        count = len(parts(self.kind, whole.classes))
+        if whole.sketch is not None:
+            return min(count, 1 + int(whole.sketch.room // beside(*whole.sketch.shape)))
+        return count if self.is_shared(whole) else 1
 
 
 class Machine(NamedTuple):
@@ -68,11 +77,20 @@ def train(
             exact = exact_gap(problem, solution, 1.0 / len(makers))
             return Machine(solution, left_out(problem, solution), exact)
 
+        def side_by_side(some: slice) -> list[Machine]:
+            problems = [make(whole) for make in makers[some]]
+            stop, seed = plan.stop, plan.seed
+            found = over_landmarks(plan.solver, whole, problems, starts[some], stop, seed)
+            return [judged(*pair) for pair in zip(problems, found, strict=True)]
+
         def one(maker: Part, start: Start) -> Machine:
             problem = maker(whole).narrowed()
             solution = solve(plan.solver, problem, start, plan.stop, plan.seed, plan.parting)
             return judged(problem, solution)
 
+        if whole.sketch is not None:
+            groups = spans(len(makers), plan.at_once(whole))
+            return [machine for some in groups for machine in side_by_side(some)]
         if not plan.is_shared(whole):
             return list(each(one, makers, starts))
         rows, stop, seed, parting = whole.narrowed(), plan.stop, plan.seed, plan.parting
