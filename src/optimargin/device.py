@@ -36,7 +36,7 @@ _SHIFT = 2048.0  # what the second half is multiplied by: as many bits as the fi
 _BLOCK = 1 << 31  # bytes of a block of rows at work, at most
 _SHARES = 48  # blocks that the free memory of a device has room for, at least
 _SHARE = 0.9  # of the free memory of a device that is used
-_TILE = 1024  # columns of a triangular product at a time
+_TILE = 512  # columns of a triangular product at a time
 _LEAST = 64  # rows of a block
 
 
@@ -108,52 +108,59 @@ def squared(A: Any) -> Any:
 class Triangle:
     """A lower triangular matrix M that blocks of rows K are multiplied with: K @ M.T.
 
-    With features in half precision both are split, K = high + low, and K M' is the sum of high
-    with both halves of M and of low with the first: one product of matrices three times as long,
-    in whose order the tiles of the three follow each other, so that what is zero is left out.
+    In half precision what comes out is K @ N.T for the rounded N, and M = twist N: whoever takes
+    the twist into account works with M exactly.  K is split into two halves, which follow each
+    other tile by tile, so that one product takes both and leaves out what is zero.
     """
 
     def __init__(self, M: Any, dtype: str) -> None:
-        """``dtype`` is the precision of the blocks, and "float16" of what comes out of them."""
+        """``dtype`` is the precision of what comes out."""
         self.is_half, self.size = dtype == "float16", int(M.shape[0])
+        self.twist: Any = None
         if not self.is_half:
             self.M = cast(M, dtype)
             return
         import torch
 
         self.tile = min(_TILE, -(-self.size // _EIGHT) * _EIGHT)
-        self.scale = max(float(M.abs().max()) / _LARGE, 1.0)
-        high, low = self._tiles(M / self.scale)
-        self.M = torch.stack([high, high, low], dim=2).flatten(1)
+        scale = max(float(M.abs().max()) / _LARGE, 1.0)
+        N = (M / scale).half()
+        self.twist = M @ triangular(N.double(), torch.eye(len(N), dtype=M.dtype, device=M.device))
+        tiles = self._padded(N).view(len(N), -1, 1, self.tile)
+        self.M = tiles.expand(-1, -1, 2, -1).flatten(1).contiguous()
 
-    def _tiles(self, K: Any) -> tuple[Any, Any]:
-        """The halves of a matrix, their columns in tiles, the last of which is filled up."""
+    def _padded(self, K: Any) -> Any:
+        """A matrix whose columns fill its tiles."""
         import torch
 
         missing = -self.size % self.tile
-        if missing:
-            K = torch.nn.functional.pad(K, (0, missing))
-        K = K.view(K.shape[0], -1, self.tile)
-        high = K.half()
-        return high, torch.sub(K, high).half()
+        return torch.nn.functional.pad(K, (0, missing)) if missing else K
 
     def applied(self, K: Any) -> Any:
-        """K @ M.T, skipping what is zero."""
+        """K @ M.T, or K @ N.T, skipping what is zero."""
         if not self.is_half:
             return K @ self.M.T
         import torch
 
-        high, low = self._tiles(K)
-        A = torch.stack([high, low, high], dim=2).flatten(1)
-        out = torch.empty((K.shape[0], self.size), dtype=torch.float16, device=K.device)
+        K = self._padded(K).view(len(K), -1, self.tile)
+        A = torch.empty((len(K), K.shape[1], 2, self.tile), dtype=torch.float16, device=K.device)
+        A[:, :, 0].copy_(K)
+        torch.sub(K, A[:, :, 0], out=A[:, :, 1])
+        A = A.flatten(1)
+        out = torch.empty((len(K), self.size), dtype=torch.float16, device=K.device)
         with _single_sums():
             for start in range(0, self.size, self.tile):
-                stop = min(start + self.tile, self.size)
-                used = 3 * (start + self.tile)
+                stop, used = min(start + self.tile, self.size), 2 * (start + self.tile)
                 torch.mm(A[:, :used], self.M[start:stop, :used].T, out=out[:, start:stop])
-        if self.scale > 1.0:
-            out *= self.scale
         return out
+
+    def twisted(self, W: Any) -> Any:
+        """What a model in the features of M is in those that come out."""
+        return W if self.twist is None else self.twist.T @ W
+
+    def straight(self, G: Any) -> Any:
+        """Sums of what comes out as sums of the features of M."""
+        return G if self.twist is None else cast(self.twist, name_of_dtype(G)) @ G
 
 
 @contextmanager

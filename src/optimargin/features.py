@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from optimargin.arrays import at_least, cast, namespace, number, taken, zeros
+from optimargin.arrays import at_least, cast, namespace, number, on_host, taken, zeros
 from optimargin.device import (
     Triangle,
     beside,
@@ -81,10 +81,8 @@ class Features:
         """The share of the kernel matrix's trace that the landmarks leave out, on some rows."""
         n = self.shape[0]
         rows = thinned(n, min(n, _SAMPLE), np.random.default_rng(0))
-        some = taken(self.X, rows)
-        total = self.landmarks.kernel.diag(some) + self.landmarks.bias**2
-        phi = cast(self.of(some), "float64")
-        left = total - namespace(phi).sum(phi * phi, axis=1)
+        total = self.landmarks.kernel.diag(taken(self.X, rows)) + self.landmarks.bias**2
+        left = total - _norms(self.exactly(rows))
         whole = number(total)
         return max(number(left), 0.0) / whole if whole > 0.0 else 0.0
 
@@ -97,6 +95,10 @@ class Features:
             found.append(slice(start, min(start + width, self.shape[0])))
         cut = [slice(max(s.start, part.start), min(s.stop, part.stop)) for s in found]
         return [s for s in cut if s.start < s.stop]
+
+    def exactly(self, rows: Any) -> Any:
+        """The features L^{-1} k of rows, from those that are kept."""
+        return self.triangle.straight(cast(self[rows], "float64").T).T
 
     def of(self, A: Any) -> Any:
         """The features of rows."""
@@ -113,11 +115,25 @@ class Features:
             for k, block in enumerate(self.kept):
                 if starts[k] <= rows.start and rows.stop <= self.edges[k]:
                     return block[rows.start - starts[k] : rows.stop - starts[k], ...]
+            return self.of(taken(self.X, rows))
+        if self.kept and self.edges[-1] == self.shape[0]:
+            return self._gathered(rows)
         return self.of(taken(self.X, rows))
+
+    def _gathered(self, rows: Any) -> Any:
+        """Rows by number, in rising order, out of the blocks."""
+        rows, found, first = on_host(rows), [], 0
+        for k, block in enumerate(self.kept):
+            last = int(np.searchsorted(rows, self.edges[k]))
+            if last > first:
+                found.append(taken(block, rows[first:last] - (self.edges[k - 1] if k else 0)))
+            first = last
+        return namespace(found[0]).concat(found) if len(found) > 1 else found[0]
 
     def scores(self, models: list[Any]) -> Any:
         """The scores of all rows under some expansions, a column each."""
         W = namespace(models[0]).stack([self.landmarks.lift(b) for b in models], axis=1)
+        W = self.triangle.twisted(W)
         out = zeros((self.shape[0], len(models)), W)
         for span in self.spans(slice(0, self.shape[0])):
             out[span, ...] = times(self[span], W)
@@ -127,17 +143,18 @@ class Features:
         """What the landmarks leave out of the kernel's diagonal."""
         left = 1.0 * self.diag
         for span in self.spans(slice(0, self.shape[0])):
-            phi = cast(self[span], "float64")
-            left[span] -= namespace(phi).sum(phi * phi, axis=1)
+            left[span] -= _norms(self.exactly(span))
         return at_least(left, 0.0)
 
     def of_others(self, X: Any) -> Features:
         """The features of other rows, of which none are kept."""
-        return replace(self, X=X, kept=[], edges=[])
+        others = replace(self, X=X, kept=[], edges=[])
+        vars(others)["triangle"] = self.triangle
+        return others
 
     def features(self) -> Any:
         """All rows as one matrix."""
-        found = [self[span] for span in self.spans(slice(0, self.shape[0]))]
+        found = [self.exactly(span) for span in self.spans(slice(0, self.shape[0]))]
         return namespace(found[0]).concat(found)
 
     def part(self, rows: np.ndarray) -> Features:
@@ -145,7 +162,13 @@ class Features:
         known = self._parts
         if not known or not np.array_equal(known[0], rows):
             X = taken(self.X, rows)
-            known[:] = [rows, filled(replace(self, X=X, kept=[], edges=[]))]
+            part = replace(self, X=X, kept=[], edges=[])
+            if self.kept and self.edges[-1] == self.shape[0]:
+                part = replace(part, kept=[self._gathered(rows)], edges=[len(rows)])
+            else:
+                part = filled(part)
+            vars(part)["triangle"] = self.triangle
+            known[:] = [rows, part]
         return known[1]
 
     @cached_property
@@ -154,7 +177,7 @@ class Features:
 
     def inward(self, g: Any) -> Any:
         """What a pass says, in features."""
-        return g[:-1]
+        return self.triangle.straight(g[:-1])
 
     def hessian(self, rows: Any, h: Any) -> Any:
         """Phi' diag(h) Phi of some rows, in single precision where features are half."""
@@ -168,7 +191,14 @@ class Features:
             H = squared(phi)
             total = H if total is None else total + H
         S = self.shape[1]
-        return zeros((S, S), h, "float32") if total is None else total * largest**2
+        if total is None:
+            return zeros((S, S), h, "float32")
+        return self.triangle.straight(self.triangle.straight(total * largest**2).T)
+
+
+def _norms(phi: Any) -> Any:
+    """The squared norm of each row."""
+    return namespace(phi).sum(phi * phi, axis=1)
 
 
 def filled(features: Features) -> Features:
@@ -192,7 +222,9 @@ def filled(features: Features) -> Features:
         for block in blocks:
             kept.append(block)
             edges.append((edges[-1] if edges else 0) + int(block.shape[0]))
-    return replace(features, kept=kept, edges=edges)
+    full = replace(features, kept=kept, edges=edges)
+    vars(full)["triangle"] = features.triangle
+    return full
 
 
 def make_features(landmarks: Landmarks, X: Any, dtype: str) -> Features:

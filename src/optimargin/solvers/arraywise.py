@@ -75,7 +75,7 @@ def _read(part: Any, asks: Sequence[Any]) -> list[Any]:
     summed = [ask for ask in asks if ask.h is not None]
     xp = namespace(asks[0].w if asks[0].w is not None else asks[0].h)
     models, dtype = [ask.w for ask in (*told, *both)], part.dtype
-    W = columns(xp.stack(models, axis=1), dtype) if models else None
+    W = columns(part.triangle.twisted(xp.stack(models, axis=1)), dtype) if models else None
     H: Any = xp.stack([ask.h for ask in summed], axis=1) if summed else None
     like = models[0] if models else summed[0].h
     scores = zeros((part.shape[0], len(told)), like)
@@ -92,6 +92,7 @@ def _read(part: Any, asks: Sequence[Any]) -> list[Any]:
                     r[:, j] *= F[:, k]
                     k += 1
             sums += product(A.T, columns(r, dtype))
+    sums = part.triangle.straight(sums)
     return [scores[:, j] for j in range(len(told))] + [sums[:, j] for j in range(len(summed))]
 
 

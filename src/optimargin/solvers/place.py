@@ -290,8 +290,9 @@ def _unlike(sketch: Sketch | Features, rows: np.ndarray, pulls: Pulls, count: in
     kernel, bias, A = landmarks.kernel, landmarks.bias, landmarks.near(taken(sketch.X, rows))
     dual = pulls.dual[rows] / pulls.dual[rows].max()
     if isinstance(sketch, Features):
-        phi, dtype = sketch[rows], name_of_dtype(A)
-        phi, scale = cast(phi, dtype), brought(dual, A, dtype)
+        order, dtype = np.argsort(rows), name_of_dtype(A)
+        phi = taken(cast(sketch.exactly(rows[order]), dtype), np.argsort(order))
+        scale = brought(dual, A, dtype)
 
         def columns(index: np.ndarray) -> Any:
             K = kernel.block(A, taken(A, index)) + bias**2 - phi @ taken(phi, index).T
