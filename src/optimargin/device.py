@@ -126,6 +126,7 @@ class Triangle:
         scale = max(float(M.abs().max()) / _LARGE, 1.0)
         N = (M / scale).half()
         self.twist = M @ triangular(N.double(), torch.eye(len(N), dtype=M.dtype, device=M.device))
+        self.N = N
         tiles = self._padded(N).view(len(N), -1, 1, self.tile)
         self.M = tiles.expand(-1, -1, 2, -1).flatten(1).contiguous()
 
@@ -154,9 +155,22 @@ class Triangle:
                 torch.mm(A[:, :used], self.M[start:stop, :used].T, out=out[:, start:stop])
         return out
 
+    def unit(self, L: Any) -> Any:
+        """The identity of the features of M = L^{-1}, in those that come out: N L L' N'."""
+        if self.twist is None:
+            return None
+        self.back = self.N.double() @ L
+        return cast(self.back @ self.back.T, "float32")
+
     def twisted(self, W: Any) -> Any:
         """What a model in the features of M is in those that come out."""
         return W if self.twist is None else self.twist.T @ W
+
+    def untwisted(self, r: Any, transposed: bool = False) -> Any:
+        """The twist's inverse, or the inverse of its transpose, times r."""
+        if self.twist is None:
+            return r
+        return self.back.T @ r if transposed else self.back @ r
 
     def straight(self, G: Any) -> Any:
         """Sums of what comes out as sums of the features of M."""

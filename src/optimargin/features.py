@@ -65,6 +65,11 @@ class Features:
         return Triangle(self.landmarks.inverse, self.dtype)
 
     @cached_property
+    def unit(self) -> Any:
+        """What the identity is in the features that are kept; None where it is the identity."""
+        return self.triangle.unit(self.landmarks.factor)
+
+    @cached_property
     def _near(self) -> Any:
         return ready(self.landmarks.kernel, self.landmarks.moved)
 
@@ -167,7 +172,7 @@ class Features:
                 part = replace(part, kept=[self._gathered(rows)], edges=[len(rows)])
             else:
                 part = filled(part)
-            vars(part)["triangle"] = self.triangle
+            vars(part).update(triangle=self.triangle, unit=self.unit)
             known[:] = [rows, part]
         return known[1]
 
@@ -180,7 +185,11 @@ class Features:
         return self.triangle.straight(g[:-1])
 
     def hessian(self, rows: Any, h: Any) -> Any:
-        """Phi' diag(h) Phi of some rows, in single precision where features are half."""
+        """The sum of h times the squares of some rows as they are kept.
+
+        For features in half precision this is, in single precision, T^{-1} Phi' diag(h) Phi T^{-T}
+        with the twist T.
+        """
         total, width = None, self.width
         root, count = namespace(h).sqrt(h), int(rows.shape[0])
         largest = float(namespace(h).max(root)) if count else 1.0
@@ -191,9 +200,7 @@ class Features:
             H = squared(phi)
             total = H if total is None else total + H
         S = self.shape[1]
-        if total is None:
-            return zeros((S, S), h, "float32")
-        return self.triangle.straight(self.triangle.straight(total * largest**2).T)
+        return zeros((S, S), h, "float32") if total is None else total * largest**2
 
 
 def _norms(phi: Any) -> Any:

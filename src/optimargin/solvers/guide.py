@@ -15,7 +15,7 @@ from optimargin.arrays import (
     places,
     taken,
 )
-from optimargin.cholesky import add_to_diagonal, cholesky
+from optimargin.cholesky import add_to_diagonal, cholesky, solve
 from optimargin.features import Features
 from optimargin.landmarks import whitened
 from optimargin.partition import thinned
@@ -53,6 +53,10 @@ class Guide:
         self.rows, self.h = np.empty(0, dtype=np.intp), np.empty(0)
         self.H = np.zeros((S, S), dtype=self.sketch.dtype)
         self.factor, self.spent = self.H, np.inf
+
+    def solve(self, r: np.ndarray) -> np.ndarray:
+        """About (I + Phi' diag(h) Phi)^{-1} r."""
+        return cast(solve(self.factor, r), "float64")
 
     def meet(self, rows: Any, h: np.ndarray) -> None:
         """Follow the system, if the steps that an older guide cost would have paid for it."""
@@ -109,6 +113,12 @@ class DeviceGuide:
         self.factor: Any = None
         self.spent = np.inf
 
+    def solve(self, r: Any) -> Any:
+        """About (I + Phi' diag(h) Phi)^{-1} r."""
+        triangle = self.features.triangle
+        s = cast(solve(self.factor, triangle.untwisted(r)), "float64")
+        return triangle.untwisted(s, transposed=True)
+
     def meet(self, rows: Any, h: Any) -> None:
         """Follow the system, whose rows are all, if the last guide is stale."""
         if self.spent <= _STALE_THERE:
@@ -119,12 +129,16 @@ class DeviceGuide:
         some = taken(h, curved)
         share = number(h) / max(number(some), np.finfo(float).tiny)
         H = self.features.hessian(curved, some * share)
-        _raise(H)
+        _raise(H, self.features.unit)
         self.factor = cholesky(H)
 
 
-def _raise(H: Any) -> None:
-    """Add the identity; where it drowns in rounding, more, until it does not."""
+def _raise(H: Any, unit: Any = None) -> None:
+    """Add the identity, or what stands for it; where it drowns in rounding, more, until not."""
     trace = number(cast(namespace(H).linalg.diagonal(H), "float64"))
     rounding = 4.0 * float(np.finfo(name_of_dtype(H)).eps) * trace
-    add_to_diagonal(H, max(1.0, rounding))
+    if unit is None:
+        add_to_diagonal(H, max(1.0, rounding))
+        return
+    H += unit
+    add_to_diagonal(H, rounding)

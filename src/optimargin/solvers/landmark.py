@@ -23,14 +23,13 @@ which is far less than |grad P|^2 / 2, and costs no pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from optimargin.arrays import brought, cast, is_foreign, number, taken, zeros
-from optimargin.cholesky import solve
+from optimargin.arrays import brought, is_foreign, number, taken, zeros
 from optimargin.features import Features
 from optimargin.linesearch import best_step
 from optimargin.loss import Loss, curvature, dual_of, of_row, row_gap, scaled, slope, value
@@ -132,7 +131,7 @@ class LandmarkNewton:
             system = rows.ask(h=h)
             guide.meet(system.rows, system.h)
             yield point
-            step = yield from _direction(system, g, guide.factor, self.tol * abs(primal), point)
+            step = yield from _direction(system, g, guide.solve, self.tol * abs(primal), point)
             guide.spent += step.rounds
             p = step.p
             du = y * (yield rows.ask(p))
@@ -242,14 +241,16 @@ def _sum_foretold(loss, weight, u, du, h):
     return total
 
 
-def _direction(system: Ask, g: Any, guide: Any, gap: float, point: Point) -> Asking[Step]:
+def _direction(
+    system: Ask, g: Any, guide: Callable[[Any], Any], gap: float, point: Point
+) -> Asking[Step]:
     """A solution of (I + Phi' diag(h) Phi) p = -g by conjugate gradients.
 
     Far from the answer a coarse one does; near by, it is good enough to certify ``gap``.
     The last ``point`` is yielded on the way, as a chance to stop.
     """
     x, r, count = 0.0 * g, -g, 0
-    s = cast(solve(guide, r), "float64")
+    s = guide(r)
     p, size = s, float(r @ s)
     coarse, fine = _COARSE * size, gap if size <= _NEAR * gap else np.inf
     while count < _MOST and not (size <= coarse and float(r @ r) <= fine):
@@ -257,7 +258,7 @@ def _direction(system: Ask, g: Any, guide: Any, gap: float, point: Point) -> Ask
         step = size / float(p @ Ap)
         x += step * p
         r = r - step * Ap
-        s = cast(solve(guide, r), "float64")
+        s = guide(r)
         size, before = float(r @ s), size
         p = s + (size / before) * p
         count += 1

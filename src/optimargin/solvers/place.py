@@ -347,6 +347,8 @@ def _models(problem: Problem, before: Models, seed: int) -> Models:
     h, pull = (f(losses, zeros(problem.n, problem.y)) for f in (curvature, slope))
     with blas_threads(problem.threads, len(landmarks)):
         H = cast(sketch.hessian(np.arange(problem.n), h), "float64")
+        if isinstance(sketch, Features):
+            H = sketch.triangle.straight(sketch.triangle.straight(H).T)
         add_to_diagonal(H, 1.0)
         G = [sketch.inward(gradient(problem, pull * y)) for y in sides]
         B = landmarks.expand(-xp.linalg.solve(H, xp.stack(G, axis=1)).T)
