@@ -250,6 +250,30 @@ def test_products_with_half_precision_are_as_good_as_single(count):
         assert bool((error <= 1e-6 * exact.abs().max(dim=0).values).all())
 
 
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+def test_rounding_that_shows_is_made_good_in_higher_precision(monkeypatch):
+    import torch
+
+    monkeypatch.setattr("optimargin.estimators.large.has_half", lambda like: True)
+    settings = {"solver": "landmark", "landmarks": "random", "n_landmarks": 60, "lam": 1e4}
+    settings |= {"random_state": 0, "tol": 1e-8}
+
+    def objective(precision):
+        A, a = torch.asarray(X), torch.asarray(Y)
+        model = ODMClassifier(precision=precision, **settings).fit(A, a)
+        assert model.dual_gap_ <= 1e-8
+        return model.objective_
+
+    single = objective("single")
+    assert objective("half") == pytest.approx(single, rel=1e-6)
+    monkeypatch.setattr(
+        "optimargin.solvers.choose.refined", lambda problem, machines, found, stop, seed: found
+    )
+    alone = objective("half")
+    assert alone == pytest.approx(single, rel=1e-4)
+    assert abs(alone - single) > 1e-7 * single  # so there was something to make good
+
+
 @pytest.mark.parametrize("array", LIBRARIES)
 def test_models_are_saved_and_used_without_the_device(array, tmp_path):
     model = ODMClassifier(solver="newton").fit(array(X), array(Y))

@@ -26,10 +26,11 @@ from optimargin.device import (
     width_of,
 )
 from optimargin.kernels import ready
-from optimargin.landmarks import Landmarks
+from optimargin.landmarks import Landmarks, moved
 from optimargin.partition import thinned
 
 _SAMPLE = 2_000  # rows on which the residual is measured, at most
+_FINER = {"float16": "float32", "float32": "float64"}
 _SPARE = 0.2  # share of a device's free memory that is left to work with
 
 
@@ -161,6 +162,27 @@ class Features:
         """All rows as one matrix."""
         found = [self.exactly(span) for span in self.spans(slice(0, self.shape[0]))]
         return namespace(found[0]).concat(found)
+
+    def finer(self) -> Features | None:
+        """The features of the same rows in the next finer precision, none of them kept yet."""
+        dtype = _FINER.get(self.dtype)
+        if dtype is None:
+            return None
+        landmarks = self.landmarks
+        if dtype == "float64":
+            near = moved(landmarks.Z, landmarks.centre, "float64")
+            landmarks = replace(landmarks, moved=near)
+        return replace(self, landmarks=landmarks, dtype=dtype, kept=[], edges=[])
+
+    def filled(self) -> Features:
+        """The same, of which as many are kept as the device has room for."""
+        return filled(self)
+
+    def in_double(self, rows: Any, b: Any) -> Any:
+        """The scores of rows under an expansion, in double precision all the way."""
+        landmarks = self.landmarks
+        A, Z = (moved(M, landmarks.centre, "float64") for M in (taken(self.X, rows), landmarks.Z))
+        return (landmarks.kernel.block(A, Z) + landmarks.bias**2) @ b
 
     def part(self, rows: np.ndarray) -> Features:
         """Some of the rows, their features kept; the same ones, if the last were the same."""

@@ -13,6 +13,7 @@ from optimargin.loss import is_smooth
 from optimargin.problem import Points, Problem, Solution, Start, Status, Stop, drive
 from optimargin.sketch import Sketch
 from optimargin.solvers.dcd import DCD
+from optimargin.solvers.finer import refined
 from optimargin.solvers.kernel_newton import KernelNewton, is_exact, is_faster
 from optimargin.solvers.landmark import train_all
 from optimargin.solvers.ldm import LDM
@@ -122,6 +123,8 @@ def over_landmarks(
     if machines[0].classes == 2:
         goal = min(stop.tol, EXACT) if _is_small(problem.sketch) else stop.tol
         found = train_all(problem, machines, starts, stop._replace(tol=goal), seed)
+        if is_foreign(problem.y):
+            found = refined(problem, machines, found, stop._replace(tol=goal), seed)
         return [judged_by(stop.tol, solution) for solution in found]
     (whole,), (start,) = machines, starts
     joint = name if name in MULTI else "auto"
