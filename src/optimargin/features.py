@@ -31,6 +31,7 @@ from optimargin.partition import thinned
 
 _SAMPLE = 2_000  # rows on which the residual is measured, at most
 _FINER = {"float16": "float32", "float32": "float64"}
+_GUIDE = 24.0  # bytes that a guide takes on its way, for each two landmarks
 _SPARE = 0.2  # share of a device's free memory that is left to work with
 
 
@@ -236,7 +237,8 @@ def filled(features: Features) -> Features:
     like, size = beside(features.X), np.dtype(features.dtype).itemsize
     kept: list[Any] = []
     edges: list[int] = []
-    room = (1.0 - _SPARE) * free_bytes(like)
+    triangle, unit = features.triangle, features.unit
+    room = (1.0 - _SPARE) * free_bytes(like) - _GUIDE * S * S
     for span in features.spans(slice(0, n)):
         room -= (span.stop - span.start) * S * size
         if room < 0.0:
@@ -252,7 +254,7 @@ def filled(features: Features) -> Features:
             kept.append(block)
             edges.append((edges[-1] if edges else 0) + int(block.shape[0]))
     full = replace(features, kept=kept, edges=edges)
-    vars(full)["triangle"] = features.triangle
+    vars(full).update(triangle=triangle, unit=unit)
     return full
 
 

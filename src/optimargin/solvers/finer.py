@@ -3,7 +3,8 @@
 Problem   features on a device are kept in half, single or double precision; the certificate is
           that of the machine over the features as they are kept
 Check     of some rows, the loss at margins in double precision against that at margins from the
-          kept features: by as much, summed up, the objective is off
+          kept features: by as much, summed up, the objective is off.  Rounding that is as often up
+          as down does no harm, and is told apart by the standard error
 Remedy    the next finer precision, from the answer so far: a Newton step or two
 """
 
@@ -14,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from optimargin.arrays import number, taken
+from optimargin.arrays import on_host, taken
 from optimargin.device import times
 from optimargin.features import Features
 from optimargin.loss import scaled, value
@@ -22,7 +23,8 @@ from optimargin.partition import thinned
 from optimargin.problem import Problem, Solution, Start, Status, Stop
 from optimargin.solvers.landmark import train_all
 
-_JUDGES = 4096  # rows that are looked at, at most
+_JUDGES = 16_384  # rows that are looked at, at most
+_CHANCE = 3.0  # standard errors of their mean that say nothing
 
 
 def refined(
@@ -59,8 +61,9 @@ def is_rounded(problem: Problem, found: Solution, features: Features, tol: float
     losses = problem.loss if weight is None else scaled(problem.loss, taken(weight, rows))
     w = features.triangle.twisted(features.landmarks.lift(found.coef))
     kept, true = times(features[rows], w), features.in_double(rows, found.coef)
-    off = number(value(losses, y * kept)) - number(value(losses, y * true))
-    return abs(off) * n / len(rows) > tol * abs(found.primal)
+    off = on_host(value(losses, y * kept) - value(losses, y * true))
+    chance = _CHANCE * float(off.std()) / np.sqrt(len(rows))  # errors of single rows cancel
+    return (abs(float(off.mean())) - chance) * n > tol * abs(found.primal)
 
 
 def _joined(before: Solution, after: Solution) -> Solution:
