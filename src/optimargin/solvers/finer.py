@@ -62,7 +62,8 @@ def is_rounded(problem: Problem, found: Solution, features: Features, tol: float
     w = features.triangle.twisted(features.landmarks.lift(found.coef))
     kept, true = times(features[rows], w), features.in_double(rows, found.coef)
     off = on_host(value(losses, y * kept) - value(losses, y * true))
-    chance = _CHANCE * float(off.std()) / np.sqrt(len(rows))  # errors of single rows cancel
+    m = len(rows)  # of all rows; where it is all of them, nothing is left to chance
+    chance = _CHANCE * float(off.std()) * np.sqrt((1.0 - m / n) / m)
     return (abs(float(off.mean())) - chance) * n > tol * abs(found.primal)
 
 
