@@ -17,9 +17,9 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.cluster.vq import kmeans2
 
-from optimargin.kernels import Kernel
+from optimargin.kernels import Kernel, ready
 from optimargin.landmarks import centre_of, moved, pivoted_cholesky
-from optimargin.threads import blocks
+from optimargin.threads import blas_threads, blocks
 
 PARTITIONS = ("stratified", "random", "kmeans", "kmeans-strata", "blocks")
 _POOL = 5_000  # rows among which landmarks and centres are found
@@ -93,12 +93,14 @@ def make_strata(pool: Any, kernel: Kernel, count: int) -> Strata:
     """So many strata, from some of the rows."""
     centre = centre_of(kernel, pool)
     A = moved(pool, centre, pool.dtype)
-    found = pivoted_cholesky(
-        lambda index: kernel.block(A, A[index]),
-        kernel.diag(A),
-        min(count, A.shape[0]),
-        dtype=A.dtype,
-    )
+    B = ready(kernel, A)
+    with blas_threads(1):  # a column at a time: threads would wait for each other
+        found = pivoted_cholesky(
+            lambda index: kernel.block(A[index], B).T,
+            kernel.diag(A),
+            min(count, A.shape[0]),
+            dtype=A.dtype,
+        )
     Z = A[found.pivots]
     return Strata(kernel, centre, Z, kernel.diag(Z))
 

@@ -40,7 +40,7 @@ from optimargin.solvers.levels import Level, Told, begin, look, train
 from optimargin.solvers.parting import Parting
 
 MERGES = ("auto", "rescaled", "blend", "concatenate", "same")
-_ROUGH, _ROUNDS = 0.1, 20  # relative gap of a part among others, and its rounds at most
+_ROUGH, _ROUNDS = 0.1, 8  # relative gap of a part among others, and its rounds at most
 _NONE = np.empty(0)
 
 Model = tuple[np.ndarray, np.ndarray | None, np.ndarray]  # coefficients, dual variables, margins
