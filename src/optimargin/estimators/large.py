@@ -122,11 +122,7 @@ class LargeKernelClassifier(KernelClassifier):
 
     def _has_landmarks(self, X: Any) -> bool:
         """Whether the machine is sought over landmarks."""
-        if self.kernel == "precomputed" and self.solver in ("landmark", "sodm"):
-            raise ValueError(
-                f"solver={self.solver!r} computes kernel values of rows; with kernel='precomputed'"
-                " choose 'auto', 'dcd' or 'newton'."
-            )
+        refuse_precomputed(self.kernel, self.solver)
         if self.solver != "auto" or self.kernel not in _DEFINITE:
             return self.solver == "landmark"
         return landmarks_pay(*self._size(X))
@@ -156,16 +152,7 @@ class LargeKernelClassifier(KernelClassifier):
         return self.solver != "sodm"  # the parts keep their own
 
     def _parting(self) -> Parting:
-        return Parting(
-            self.n_partitions,
-            self.partition,
-            self.n_strata,
-            self.fan_in,
-            self.levels,
-            self.merge,
-            self.survivors,
-            self.engine,
-        )
+        return merged(self)
 
     def _placed(self, whole: Problem) -> Problem:
         if whole.gram is not None:
@@ -238,3 +225,26 @@ class LargeKernelClassifier(KernelClassifier):
             return out
 
         return over_landmarks
+
+
+def merged(model: Any) -> Parting:
+    """How the parts of "sodm" are made and merged."""
+    return Parting(
+        model.n_partitions,
+        model.partition,
+        model.n_strata,
+        model.fan_in,
+        model.levels,
+        model.merge,
+        model.survivors,
+        model.engine,
+    )
+
+
+def refuse_precomputed(kernel: Any, solver: str) -> None:
+    """Say so if a solver needs the rows themselves."""
+    if isinstance(kernel, str) and kernel == "precomputed" and solver in ("landmark", "sodm"):
+        raise ValueError(
+            f"solver={solver!r} computes kernel values of rows; with kernel='precomputed'"
+            " choose 'auto' or 'dcd'."
+        )
