@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import make_moons
 
-from optimargin import ODMClassifier
+import optimargin
+from optimargin import LocalODMClassifier, ODMClassifier
 from optimargin.engines.local import LocalEngine
 from optimargin.gram import make_gram
 from optimargin.kernels import RBF
@@ -162,6 +163,43 @@ def test_a_fit_can_go_on_from_the_last():
     assert model.objective_ < before
 
 
+def test_early_prediction_asks_the_nearest_cluster():
+    given = {"partition": "kmeans", "levels": 2, "final": "local"}
+    model = sodm(**given).fit(X, y)
+    cells = LocalODMClassifier(
+        n_clusters=4, n_asked=1, overlap=0.0, n_landmarks=None, gamma=2.0, lam=1e3, random_state=0
+    ).fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(UNSEEN), cells.decision_function(UNSEEN))
+    assert model.n_clusters_ == 4
+    assert model.score(UNSEEN, TRUTH) > 0.95
+    near = ((UNSEEN[:, None] - model.cluster_centers_) ** 2).sum(axis=2).argmin(axis=1)
+    ends = model.support_ends_
+    for k in range(4):  # the machine of the cluster alone
+        rows = slice(ends[k], ends[k + 1])
+        apart = ((UNSEEN[near == k][:, None] - model.support_vectors_[rows]) ** 2).sum(axis=2)
+        f = np.exp(-2.0 * apart) @ model.dual_coef_[0, rows] + model.intercept_[k, 0]
+        np.testing.assert_allclose(model.decision_function(UNSEEN[near == k]), f, atol=1e-6)
+    before = model.predict(UNSEEN)
+    with pytest.raises(ValueError, match="partition='kmeans'"):
+        model.set_params(partition="random").fit(X, y)
+    np.testing.assert_array_equal(model.predict(UNSEEN), before)
+    average = model.set_params(**{**given, "final": "average"}).fit(X, y)
+    assert not hasattr(average, "cluster_centers_")
+    assert (average.decision_function(UNSEEN) != cells.decision_function(UNSEEN)).any()
+
+
+def test_early_prediction_of_several_classes_is_saved(tmp_path):
+    three = np.where(X[:, 0] > 1.0, 2, y)
+    given = {"partition": "kmeans", "levels": 1, "final": "local"}
+    with pytest.raises(ValueError, match="multi_class='ovr'"):
+        sodm(**given).fit(X, three)
+    model = sodm(**given, multi_class="ovr").fit(X, three)
+    assert model.score(X, three) > 0.93
+    model.save(tmp_path / "m.safetensors")
+    again = optimargin.load(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+
+
 @pytest.mark.parametrize("loss", [hinge(4.0), squared_hinge(4.0)], ids=["hinge", "squared hinge"])
 @pytest.mark.parametrize(("partition", "survivors"), [("random", True), ("kmeans", False)])
 def test_losses_of_svms_make_their_cascades(loss, partition, survivors):
@@ -183,6 +221,7 @@ def test_losses_of_svms_make_their_cascades(loss, partition, survivors):
         ({"partition": "rings"}, "partition"),
         ({"levels": 0}, "levels"),
         ({"merge": "glue"}, "merge"),
+        ({"final": "last"}, "final"),
         ({"engine": 3}, "engine"),
     ],
 )

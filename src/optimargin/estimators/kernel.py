@@ -82,6 +82,11 @@ class ODMClassifier(LargeKernelClassifier):
         - "auto": "same" for clusters and survivors, else "blend".
     survivors : bool, default=False
         Whether rows whose dual variable is 0 are left behind in a merge.
+    final : {"average", "local"}, default="average"
+        What answers where "sodm" ends: the average of the parts' machines, or, with
+        ``partition="kmeans"``, the machine of the cluster that is nearest (DC's early
+        prediction).  Then no merge is needed, ``levels`` only says how many clusters there are,
+        and attributes are those of `LocalODMClassifier`, which has more to it.
     engine : object, optional
         What holds the parts of "sodm"; None means threads of this computer.
     multi_class : {"mcodm", "mcodm-paper", "ovr", "ovo"}, default="mcodm"
@@ -196,6 +201,7 @@ class ODMClassifier(LargeKernelClassifier):
         levels: int | None = None,
         merge: str = "auto",
         survivors: bool = False,
+        final: str = "average",
         engine: Any = None,
         multi_class: str = "mcodm",
         fit_intercept: bool = False,
@@ -226,6 +232,7 @@ class ODMClassifier(LargeKernelClassifier):
         self.levels = levels
         self.merge = merge
         self.survivors = survivors
+        self.final = final
         self.engine = engine
         self.multi_class = multi_class
         self.fit_intercept = fit_intercept
