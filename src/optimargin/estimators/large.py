@@ -105,7 +105,7 @@ class LargeKernelClassifier(KernelClassifier):
             with unchanged_on_error(self):
                 return self._fit_clusters(X, y, sample_weight)
         super().fit(X, y, sample_weight, validation)
-        vars(self).pop("cluster_centers_", None)
+        self.__dict__.pop("cluster_centers_", None)
         return self
 
     def _fit_clusters(self, X: Any, y: Any, sample_weight: Any) -> Self:
@@ -129,7 +129,7 @@ class LargeKernelClassifier(KernelClassifier):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         fitted = {name: value for name, value in vars(local).items() if name.endswith("_")}
-        vars(self).update(fitted, solver_="sodm", kernel_shift_=0.0)
+        self.__dict__.update(fitted, solver_="sodm", kernel_shift_=0.0)
         return self
 
     @property
