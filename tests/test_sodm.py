@@ -1,5 +1,7 @@
 """SODM and its rivals: certificates, equality with the exact machine, and manners."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,7 +12,7 @@ from optimargin import LocalODMClassifier, ODMClassifier
 from optimargin.engines.local import LocalEngine
 from optimargin.gram import make_gram
 from optimargin.kernels import RBF
-from optimargin.loss import hinge, squared_hinge
+from optimargin.loss import hinge, odm, squared_hinge
 from optimargin.problem import Problem, Start, Stop
 from optimargin.solvers.parting import Parting
 from optimargin.solvers.sodm import SODM
@@ -228,3 +230,45 @@ def test_losses_of_svms_make_their_cascades(loss, partition, survivors):
 def test_wrong_settings_are_named(wrong, said):
     with pytest.raises(ValueError, match=f"The '{said}' parameter"):
         sodm(**wrong).fit(X, y)
+
+
+def test_rows_without_a_say_wait_until_the_last_merge():
+    """A part of several looks at rows with a dual variable; the machine of all rows at all."""
+    signs = np.where(y == 1, 1, -1).astype(np.int8)
+    gram = make_gram(RBF(2.0), X, 0.0, 1 << 30, keep=False)
+    problem = Problem(X, signs, None, odm(1e3, 0.5, 0.6, len(y)), gram=gram)
+    parting = Parting(8, fan_in=2)
+    seen = []
+
+    class Watched(LocalEngine):
+        def scatter(self, *given):
+            return Shards(super().scatter(*given))
+
+    class Shards:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+        def __len__(self):
+            return len(self.inner)
+
+        def step(self, task, *shared):
+            after, said = self.inner.step(task, *shared)
+            seen.append(after.gather("dual"))
+            return Shards(after), said
+
+        def merge(self, *given):
+            return Shards(self.inner.merge(*given))
+
+    given = replace(parting, engine=Watched())
+    found = SODM(0, given).solve(problem, Start(), Stop(tol=1e-6))
+    _, first, second, third, last = seen  # what `begin` leaves, and 8, 4, 2 and 1 parts
+    waits = first == 0.0
+    assert waits.mean() > 0.3
+    assert not second[waits].any()
+    assert not third[second == 0.0].any()
+    assert last[waits].any()
+    exact = SODM(0, Parting(1)).solve(problem, Start(), Stop(tol=1e-8))
+    assert found.primal == pytest.approx(exact.primal, rel=1e-6)
