@@ -76,7 +76,8 @@ class ODMClassifier(LargeKernelClassifier):
         Where a merged part starts from.
 
         - "rescaled": the average of the machines that meet.
-        - "blend": the best combination of them.
+        - "blend": the best combination of them.  Before the last merge parts are easier, with
+          losses halfway to those of the whole, and rows without a dual variable wait.
         - "concatenate": their dual variables as they are, as the SODM paper has it.
         - "same": the same, where losses are those of the whole in every part.
         - "auto": "same" for clusters and survivors, else "blend".
