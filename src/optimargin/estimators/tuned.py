@@ -36,6 +36,7 @@ _PARTS = (  # machines of a search are trained in one place
     "levels",
     "merge",
     "survivors",
+    "final",
     "engine",
     "line_search",
 )
