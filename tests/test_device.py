@@ -228,10 +228,12 @@ def test_half_precision_features_are_rounded_once(size):
     K = torch.asarray(rng.random((40, size)), device=place)
     M = torch.tril(torch.asarray(rng.normal(size=(size, size)) * 20.0, device=place))
     M /= (K @ M.T).abs().max(dim=0).values[:, None]
-    found = devices.Triangle(M, "float16").applied(K.float()).double()
-    assert found.dtype == torch.float64
+    triangle = devices.Triangle(M, "float16")
+    found = triangle.applied(K.float()).double()
     # half a unit in the last place of half precision, and what single precision leaves
-    torch.testing.assert_close(found, K @ M.T, rtol=2.0**-11 * 1.01, atol=2e-6)
+    torch.testing.assert_close(found, K @ triangle.N.double().T, rtol=2.0**-11 * 1.01, atol=2e-6)
+    # the rounded triangle and the twist are the exact one
+    torch.testing.assert_close(triangle.twist @ triangle.N.double(), M, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")

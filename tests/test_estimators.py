@@ -24,6 +24,7 @@ from optimargin import (
     LinearODMClassifier,
     LinearSVMClassifier,
     ODMClassifier,
+    SVMClassifier,
 )
 
 X, y = load_breast_cancer(return_X_y=True)
@@ -39,6 +40,7 @@ both = pytest.mark.parametrize("model", BOTH, ids=lambda m: type(m).__name__)
         LinearODMClassifier(),
         LinearSVMClassifier(),
         ODMClassifier(),
+        SVMClassifier(),
         LDMClassifier(),
         LinearLDMClassifier(),
     ]

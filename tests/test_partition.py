@@ -7,7 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimargin.kernels import RBF, Linear
-from optimargin.partition import PARTITIONS, cells, clusters, deal, partition, strata
+from optimargin.partition import (
+    PARTITIONS,
+    cells,
+    clusters,
+    deal,
+    make_strata,
+    partition,
+    strata,
+)
+from optimargin.threads import blas_threads
 from strategies import datasets
 
 EVEN = [kind for kind in PARTITIONS if kind != "kmeans"]
@@ -122,6 +131,26 @@ def test_strata_are_nearest_landmarks_in_the_space_of_the_kernel():
     assert len(np.unique(found)) == 4
     for k in range(4):
         assert len(np.unique(found[30 * k : 30 * (k + 1)])) == 1
+
+
+@pytest.mark.parametrize("kind", ["stratified", "kmeans", "kmeans-strata"])
+def test_threads_do_not_decide_where_rows_go(kind):
+    """Features of few values: many rows are as near to one landmark as to another."""
+    Z = np.random.default_rng(0).integers(0, 2, size=(9000, 68)).astype(np.float32)
+    z = np.where(Z[:, :3].sum(axis=1) > 1, 1.0, -1.0)
+    found = []
+    for threads in (1, 2):
+        with blas_threads(threads):
+            found.append(parted(kind, Z, z, 4, kernel=RBF(0.1), n_strata=32))
+    np.testing.assert_array_equal(*found)
+
+
+def test_rows_as_near_to_two_landmarks_go_to_the_first():
+    Z = np.random.default_rng(0).integers(0, 2, size=(2000, 30)).astype(np.float32)
+    found = make_strata(Z, RBF(0.05), 16)
+    whole = found.numbers(Z)
+    one_by_one = np.concatenate([found.numbers(Z[k : k + 1]) for k in range(len(Z))])
+    np.testing.assert_array_equal(whole, one_by_one)
 
 
 def test_rows_that_are_all_the_same_are_one_stratum():

@@ -1,15 +1,18 @@
 """SODM and its rivals: certificates, equality with the exact machine, and manners."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.datasets import make_moons
 
-from optimargin import ODMClassifier
+import optimargin
+from optimargin import LocalODMClassifier, ODMClassifier
 from optimargin.engines.local import LocalEngine
 from optimargin.gram import make_gram
 from optimargin.kernels import RBF
-from optimargin.loss import hinge, squared_hinge
+from optimargin.loss import hinge, odm, squared_hinge
 from optimargin.problem import Problem, Start, Stop
 from optimargin.solvers.parting import Parting
 from optimargin.solvers.sodm import SODM
@@ -162,6 +165,43 @@ def test_a_fit_can_go_on_from_the_last():
     assert model.objective_ < before
 
 
+def test_early_prediction_asks_the_nearest_cluster():
+    given = {"partition": "kmeans", "levels": 2, "final": "local"}
+    model = sodm(**given).fit(X, y)
+    cells = LocalODMClassifier(
+        n_clusters=4, n_asked=1, overlap=0.0, n_landmarks=None, gamma=2.0, lam=1e3, random_state=0
+    ).fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(UNSEEN), cells.decision_function(UNSEEN))
+    assert model.n_clusters_ == 4
+    assert model.score(UNSEEN, TRUTH) > 0.95
+    near = ((UNSEEN[:, None] - model.cluster_centers_) ** 2).sum(axis=2).argmin(axis=1)
+    ends = model.support_ends_
+    for k in range(4):  # the machine of the cluster alone
+        rows = slice(ends[k], ends[k + 1])
+        apart = ((UNSEEN[near == k][:, None] - model.support_vectors_[rows]) ** 2).sum(axis=2)
+        f = np.exp(-2.0 * apart) @ model.dual_coef_[0, rows] + model.intercept_[k, 0]
+        np.testing.assert_allclose(model.decision_function(UNSEEN[near == k]), f, atol=1e-6)
+    before = model.predict(UNSEEN)
+    with pytest.raises(ValueError, match="partition='kmeans'"):
+        model.set_params(partition="random").fit(X, y)
+    np.testing.assert_array_equal(model.predict(UNSEEN), before)
+    average = model.set_params(**{**given, "final": "average"}).fit(X, y)
+    assert not hasattr(average, "cluster_centers_")
+    assert (average.decision_function(UNSEEN) != cells.decision_function(UNSEEN)).any()
+
+
+def test_early_prediction_of_several_classes_is_saved(tmp_path):
+    three = np.where(X[:, 0] > 1.0, 2, y)
+    given = {"partition": "kmeans", "levels": 1, "final": "local"}
+    with pytest.raises(ValueError, match="multi_class='ovr'"):
+        sodm(**given).fit(X, three)
+    model = sodm(**given, multi_class="ovr").fit(X, three)
+    assert model.score(X, three) > 0.93
+    model.save(tmp_path / "m.safetensors")
+    again = optimargin.load(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+
+
 @pytest.mark.parametrize("loss", [hinge(4.0), squared_hinge(4.0)], ids=["hinge", "squared hinge"])
 @pytest.mark.parametrize(("partition", "survivors"), [("random", True), ("kmeans", False)])
 def test_losses_of_svms_make_their_cascades(loss, partition, survivors):
@@ -183,9 +223,52 @@ def test_losses_of_svms_make_their_cascades(loss, partition, survivors):
         ({"partition": "rings"}, "partition"),
         ({"levels": 0}, "levels"),
         ({"merge": "glue"}, "merge"),
+        ({"final": "last"}, "final"),
         ({"engine": 3}, "engine"),
     ],
 )
 def test_wrong_settings_are_named(wrong, said):
     with pytest.raises(ValueError, match=f"The '{said}' parameter"):
         sodm(**wrong).fit(X, y)
+
+
+def test_rows_without_a_say_wait_until_the_last_merge():
+    """A part of several looks at rows with a dual variable; the machine of all rows at all."""
+    signs = np.where(y == 1, 1, -1).astype(np.int8)
+    gram = make_gram(RBF(2.0), X, 0.0, 1 << 30, keep=False)
+    problem = Problem(X, signs, None, odm(1e3, 0.5, 0.6, len(y)), gram=gram)
+    parting = Parting(8, fan_in=2)
+    seen = []
+
+    class Watched(LocalEngine):
+        def scatter(self, *given):
+            return Shards(super().scatter(*given))
+
+    class Shards:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+        def __len__(self):
+            return len(self.inner)
+
+        def step(self, task, *shared):
+            after, said = self.inner.step(task, *shared)
+            seen.append(after.gather("dual"))
+            return Shards(after), said
+
+        def merge(self, *given):
+            return Shards(self.inner.merge(*given))
+
+    given = replace(parting, engine=Watched())
+    found = SODM(0, given).solve(problem, Start(), Stop(tol=1e-6))
+    _, first, second, third, last = seen  # what `begin` leaves, and 8, 4, 2 and 1 parts
+    waits = first == 0.0
+    assert waits.mean() > 0.3
+    assert not second[waits].any()
+    assert not third[second == 0.0].any()
+    assert last[waits].any()
+    exact = SODM(0, Parting(1)).solve(problem, Start(), Stop(tol=1e-8))
+    assert found.primal == pytest.approx(exact.primal, rel=1e-6)

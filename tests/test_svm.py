@@ -1,4 +1,4 @@
-"""LinearSVMClassifier: the machine of LinearSVC, wherever its rows are."""
+"""Support vector machines: those of LinearSVC and SVC, wherever their rows are."""
 
 import numpy as np
 import pytest
@@ -6,10 +6,10 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 
 import optimargin
-from optimargin import LinearODMClassifier, LinearSVMClassifier
+from optimargin import LinearODMClassifier, LinearSVMClassifier, ODMClassifier, SVMClassifier
 from optimargin.engines.local import LocalEngine
 
 X, y = load_breast_cancer(return_X_y=True)
@@ -147,3 +147,61 @@ def test_warm_starts_go_on():
     first = model.fit(X, y).n_iter_
     assert model.fit(X, y).n_iter_ <= first
     assert model.dual_gap_ <= 1e-3
+
+
+# -- with a kernel -------------------------------------------------------------------------
+
+CASCADES = {
+    "Cascade": {"partition": "random", "survivors": True, "fan_in": 2},
+    "DC": {"partition": "kmeans"},
+    "DiP": {"partition": "kmeans-strata", "survivors": True},
+}
+
+
+def kernel_objective(model, loss):
+    f = model.decision_function(X)
+    short = np.maximum(1 - (2 * y - 1) * f, 0) ** (1 if loss == "hinge" else 2)
+    return 0.5 * model.dual_coef_[0] @ f[model.support_] + short.sum()
+
+
+def test_with_a_kernel_it_is_the_machine_of_svc():
+    """The intercept of SVC is free, so it is compared where none is needed: on mirrored rows."""
+    A, a = np.vstack([X, -X]), np.append(y, 1 - y)
+    theirs = SVC(kernel="linear", C=0.1, tol=1e-8).fit(A, a)
+    ours = SVMClassifier(kernel="linear", C=0.1, tol=1e-8, max_iter=10**5).fit(A, a)
+    assert abs(theirs.intercept_[0]) < 1e-6
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+
+
+def test_the_squared_hinge_is_an_odm_without_an_upper_side():
+    ours = SVMClassifier(loss="squared_hinge", C=0.5, tol=1e-8).fit(X, y)
+    odm = ODMClassifier(lam=0.5 * len(y), mu=0, theta=0, tol=1e-8).fit(X, y)
+    assert ours.objective_ == pytest.approx(odm.objective_, rel=1e-7)
+    np.testing.assert_allclose(ours.decision_function(X), odm.decision_function(X), atol=1e-3)
+
+
+@losses
+@pytest.mark.parametrize("rival", CASCADES)
+def test_parts_make_cascade_dc_and_dip(loss, rival):
+    exact = SVMClassifier(loss=loss, tol=1e-6, max_iter=10**5).fit(X, y)
+    model = SVMClassifier(
+        loss=loss, solver="sodm", n_partitions=4, random_state=0, **CASCADES[rival]
+    ).fit(X, y)
+    assert kernel_objective(exact, loss) == pytest.approx(exact.objective_, rel=1e-6)
+    assert model.solver_ == "sodm"
+    assert model.traffic_["rounds"] > 0
+    best = 1.001 if rival == "DC" else 1.1  # survivors are fewer rows
+    assert exact.objective_ * (1 - 1e-6) <= kernel_objective(model, loss)
+    assert kernel_objective(model, loss) <= best * exact.objective_
+    assert model.score(X, y) > exact.score(X, y) - 0.01
+
+
+def test_a_kernel_machine_is_saved_and_cloned(tmp_path):
+    model = SVMClassifier(solver="sodm", n_partitions=2, random_state=0, **CASCADES["DiP"])
+    model = clone(model).fit(X, y)
+    model.save(tmp_path / "m.safetensors")
+    again = optimargin.load(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    assert SVMClassifier(multi_class="ovo").fit(IRIS, KIND).score(IRIS, KIND) > 0.95
+    with pytest.raises(ValueError, match="kernel='precomputed'"):
+        SVMClassifier(kernel="precomputed", solver="sodm").fit(X @ X.T, y)

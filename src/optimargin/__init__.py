@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         LocalODMClassifier,
         ODMClassifier,
         ODMClassifierCV,
+        SVMClassifier,
     )
     from optimargin.estimators.saved import load, save
     from optimargin.margins import (
@@ -45,6 +46,7 @@ _HOME = {
     "MarginStatistics": "optimargin.margins",
     "ODMClassifier": "optimargin.estimators",
     "ODMClassifierCV": "optimargin.estimators",
+    "SVMClassifier": "optimargin.estimators",
     "TrainingCurveDisplay": "optimargin.curves",
     "load": "optimargin.estimators.saved",
     "loo_bound": "optimargin.margins",
@@ -67,6 +69,7 @@ __all__ = [
     "MarginStatistics",
     "ODMClassifier",
     "ODMClassifierCV",
+    "SVMClassifier",
     "TrainingCurveDisplay",
     "load",
     "loo_bound",

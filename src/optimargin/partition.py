@@ -17,14 +17,15 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.cluster.vq import kmeans2
 
-from optimargin.kernels import Kernel
+from optimargin.kernels import Kernel, ready
 from optimargin.landmarks import centre_of, moved, pivoted_cholesky
-from optimargin.threads import blocks
+from optimargin.threads import blas_threads, blocks
 
 PARTITIONS = ("stratified", "random", "kmeans", "kmeans-strata", "blocks")
 _POOL = 5_000  # rows among which landmarks and centres are found
 _DENSE = 1 << 28  # numbers that clustering may make dense
 _ROUNDS = 10  # of k-means
+_TIED = 1e-5  # difference of squared distances that counts as none, in those of a landmark
 
 
 def partition(
@@ -42,9 +43,10 @@ def partition(
         return np.arange(n) * count // n
     if kind == "random":
         return deal(np.zeros(n, dtype=np.intp), count, rng)
-    if kind == "kmeans":
-        return clusters(X, count, rng)
-    return deal(cells(kind, X, y, rng, kernel, n_strata), count, rng)
+    with blas_threads(1):  # how sums are rounded decides where rows go that are in between
+        if kind == "kmeans":
+            return clusters(X, count, rng)
+        return deal(cells(kind, X, y, rng, kernel, n_strata), count, rng)
 
 
 def cells(
@@ -85,7 +87,10 @@ class Strata(NamedTuple):
         out = np.empty(X.shape[0], dtype=np.intp)
         for span in blocks(X):
             K = self.kernel.block(moved(X[span], self.centre, X.dtype), self.Z)
-            out[span] = (self.own - 2.0 * K).argmin(axis=1)
+            distance = self.own - 2.0 * K
+            least = distance.min(axis=1, keepdims=True)
+            # the first of those that are as near, or rounding would choose
+            out[span] = (distance <= least + _TIED * np.abs(self.own).max()).argmax(axis=1)
         return out
 
 
@@ -93,12 +98,14 @@ def make_strata(pool: Any, kernel: Kernel, count: int) -> Strata:
     """So many strata, from some of the rows."""
     centre = centre_of(kernel, pool)
     A = moved(pool, centre, pool.dtype)
-    found = pivoted_cholesky(
-        lambda index: kernel.block(A, A[index]),
-        kernel.diag(A),
-        min(count, A.shape[0]),
-        dtype=A.dtype,
-    )
+    B = ready(kernel, A)
+    with blas_threads(1):  # a column at a time: threads would wait for each other, and round
+        found = pivoted_cholesky(
+            lambda index: kernel.block(A[index], B).T,
+            kernel.diag(A),
+            min(count, A.shape[0]),
+            dtype=A.dtype,
+        )
     Z = A[found.pivots]
     return Strata(kernel, centre, Z, kernel.diag(Z))
 

@@ -198,11 +198,11 @@ def _shards(
 ) -> LocalShards:
     threads = max(problem.threads // len(rows), 1)
     pairs = enumerate(zip(rows, states, strict=True))
-    parts = [Part(_some(problem, r, threads), s, k) for k, (r, s) in pairs]
+    parts = [Part(some_rows(problem, r, threads), s, k) for k, (r, s) in pairs]
     return LocalShards(problem, rows, parts, traffic)
 
 
-def _some(problem: Problem, index: np.ndarray, threads: int) -> Problem:
+def some_rows(problem: Problem, index: np.ndarray, threads: int) -> Problem:
     """The problem of some rows; a kernel matrix is not theirs."""
     which: Any = index
     if index[-1] - index[0] + 1 == len(index) and (np.diff(index) == 1).all():

@@ -7,7 +7,7 @@ from optimargin.estimators.ldm import LDMClassifier, LinearLDMClassifier
 from optimargin.estimators.linear import LinearODMClassifier
 from optimargin.estimators.linear_cv import LinearODMClassifierCV
 from optimargin.estimators.local import LocalODMClassifier
-from optimargin.estimators.svm import LinearSVMClassifier
+from optimargin.estimators.svm import LinearSVMClassifier, SVMClassifier
 
 __all__ = [
     "LDMClassifier",
@@ -19,4 +19,5 @@ __all__ = [
     "LocalODMClassifier",
     "ODMClassifier",
     "ODMClassifierCV",
+    "SVMClassifier",
 ]

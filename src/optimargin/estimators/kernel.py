@@ -76,12 +76,18 @@ class ODMClassifier(LargeKernelClassifier):
         Where a merged part starts from.
 
         - "rescaled": the average of the machines that meet.
-        - "blend": the best combination of them.
+        - "blend": the best combination of them.  Before the last merge parts are easier, with
+          losses halfway to those of the whole, and rows without a dual variable wait.
         - "concatenate": their dual variables as they are, as the SODM paper has it.
         - "same": the same, where losses are those of the whole in every part.
         - "auto": "same" for clusters and survivors, else "blend".
     survivors : bool, default=False
         Whether rows whose dual variable is 0 are left behind in a merge.
+    final : {"average", "local"}, default="average"
+        What answers where "sodm" ends: the average of the parts' machines, or, with
+        ``partition="kmeans"``, the machine of the cluster that is nearest (DC's early
+        prediction).  Then no merge is needed, ``levels`` only says how many clusters there are,
+        and attributes are those of `LocalODMClassifier`, which has more to it.
     engine : object, optional
         What holds the parts of "sodm"; None means threads of this computer.
     multi_class : {"mcodm", "mcodm-paper", "ovr", "ovo"}, default="mcodm"
@@ -206,6 +212,7 @@ class ODMClassifier(LargeKernelClassifier):
         levels: int | None = None,
         merge: str = "auto",
         survivors: bool = False,
+        final: str = "average",
         engine: Any = None,
         multi_class: str = "mcodm",
         fit_intercept: bool = False,
@@ -238,6 +245,7 @@ class ODMClassifier(LargeKernelClassifier):
         self.levels = levels
         self.merge = merge
         self.survivors = survivors
+        self.final = final
         self.engine = engine
         self.multi_class = multi_class
         self.fit_intercept = fit_intercept

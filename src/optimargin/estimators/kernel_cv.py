@@ -9,7 +9,7 @@ from optimargin.estimators.kernel import ODMClassifier
 from optimargin.estimators.tuned import LAMS, Tuned, kept
 
 
-class ODMClassifierCV(Tuned, ODMClassifier):
+class ODMClassifierCV(Tuned, ODMClassifier):  # type: ignore[misc]  # takes no validation rows
     """Optimal margin distribution machine with a kernel, its settings chosen on folds.
 
     Finds what ``GridSearchCV(ODMClassifier(), {"lam": lams, "mu": mus, "theta": thetas,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,8 +17,9 @@ from sklearn.utils.validation import _num_samples
 from optimargin.arrays import is_foreign, name_of_dtype, on_host
 from optimargin.classes import parts
 from optimargin.device import Moved, has_half
-from optimargin.estimators.classifier import Scores
+from optimargin.estimators.classifier import Scores, unchanged_on_error
 from optimargin.estimators.kernelized import DTYPES, KernelClassifier, number_of_gamma
+from optimargin.estimators.local import LocalODMClassifier, local_scores
 from optimargin.expansion import sums
 from optimargin.gram import Gram, precision
 from optimargin.kernelmatrix import EXACT_UP_TO
@@ -45,6 +46,11 @@ from optimargin.solvers.train import Machine
 from optimargin.threads import blas_threads
 
 _UP_TO_ONE = ("rbf", "laplacian")  # kernels whose values half precision can hold
+_OF_CLUSTERS = (  # what machines of clusters are told, too
+    *("kernel", "lam", "mu", "theta", "gamma", "degree", "coef0", "engine", "fit_intercept"),
+    *("class_weight", "tol", "max_iter", "time_limit", "memory_limit", "n_jobs", "random_state"),
+    "verbose",
+)
 _DEFINITE = ("linear", "rbf", "laplacian")  # kernels without negative eigenvalues
 
 
@@ -61,6 +67,7 @@ class LargeKernelClassifier(KernelClassifier):
     levels: int | None
     merge: str
     survivors: bool
+    final: str
     engine: Any
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -75,11 +82,72 @@ class LargeKernelClassifier(KernelClassifier):
         "levels": [Interval(Integral, 1, None, closed="left"), None],
         "merge": [StrOptions(set(MERGES))],
         "survivors": ["boolean"],
+        "final": [StrOptions({"average", "local"})],
         "engine": [HasMethods("scatter"), None],
         "device": [str, None],
         "precision": [StrOptions(set(DTYPES))],
     }
     _works_on_devices = True
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, validation: Any = None) -> Self:
+        """Train on the rows of X.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+            Training rows; single and double precision are taken as they are.
+        y : array-like of shape (n_samples,)
+            Class labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            A weight w_i >= 0 counts as w_i copies of the row.
+        validation : tuple (X, y), optional
+            Rows that are not trained on: ``history_`` then tells the accuracy on them after
+            each round, where one machine is trained (two classes, or "mcodm").
+
+        Returns
+        -------
+        self
+        """
+        if self.solver == "sodm" and self.final == "local":
+            with unchanged_on_error(self):
+                return self._fit_clusters(X, y, sample_weight)
+        super().fit(X, y, sample_weight, validation)
+        self.__dict__.pop("cluster_centers_", None)
+        return self
+
+    def _fit_clusters(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """The machines of the last level's clusters: nothing that levels before it find remains."""
+        self._validate_params()
+        if self.partition != "kmeans":
+            raise ValueError(
+                "final='local' asks the nearest cluster, so it needs partition='kmeans';"
+                f" got partition={self.partition!r}."
+            )
+        given = {name: getattr(self, name) for name in _OF_CLUSTERS}
+        counts = self._parting().levels_of(_num_samples(X))
+        local = LocalODMClassifier(
+            **given, n_clusters=counts[-1], n_asked=1, overlap=0.0, n_landmarks=None
+        ).fit(X, y, sample_weight)
+        if len(local.classes_) > 2 and self.multi_class != "ovr":
+            raise ValueError(
+                "final='local' has a machine of two classes in each cluster; with more, set"
+                " multi_class='ovr'."
+            )
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        fitted = {name: value for name, value in vars(local).items() if name.endswith("_")}
+        self.__dict__.update(fitted, solver_="sodm", kernel_shift_=0.0)
+        return self
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """Weights in feature space, for a linear kernel."""
+        if hasattr(self, "cluster_centers_"):
+            raise AttributeError("coef_ is not there where clusters have machines of their own.")
+        return super().coef_
+
+    def _scores(self, X: Any) -> np.ndarray:
+        return local_scores(self, X, 1) if hasattr(self, "cluster_centers_") else super()._scores(X)
 
     def explain(self, X: Any) -> dict[str, Any]:
         """What `fit` would do with these rows, and about what it would take.
@@ -129,11 +197,7 @@ class LargeKernelClassifier(KernelClassifier):
 
     def _has_landmarks(self, X: Any) -> bool:
         """Whether the machine is sought over landmarks."""
-        if self.kernel == "precomputed" and self.solver in ("landmark", "sodm"):
-            raise ValueError(
-                f"solver={self.solver!r} computes kernel values of rows; with kernel='precomputed'"
-                " choose 'auto', 'dcd' or 'newton'."
-            )
+        refuse_precomputed(self.kernel, self.solver)
         if self.solver != "auto" or self.kernel not in _DEFINITE:
             return self.solver == "landmark"
         if self._workplace(X) is not None:
@@ -170,16 +234,7 @@ class LargeKernelClassifier(KernelClassifier):
         return self.solver != "sodm"  # the parts keep their own
 
     def _parting(self) -> Parting:
-        return Parting(
-            self.n_partitions,
-            self.partition,
-            self.n_strata,
-            self.fan_in,
-            self.levels,
-            self.merge,
-            self.survivors,
-            self.engine,
-        )
+        return merged(self)
 
     def _placed(self, whole: Problem) -> Problem:
         if whole.gram is not None:
@@ -269,3 +324,26 @@ class LargeKernelClassifier(KernelClassifier):
             return out
 
         return over_landmarks
+
+
+def merged(model: Any) -> Parting:
+    """How the parts of "sodm" are made and merged."""
+    return Parting(
+        model.n_partitions,
+        model.partition,
+        model.n_strata,
+        model.fan_in,
+        model.levels,
+        model.merge,
+        model.survivors,
+        model.engine,
+    )
+
+
+def refuse_precomputed(kernel: Any, solver: str) -> None:
+    """Say so if a solver needs the rows themselves."""
+    if isinstance(kernel, str) and kernel == "precomputed" and solver in ("landmark", "sodm"):
+        raise ValueError(
+            f"solver={solver!r} computes kernel values of rows; with kernel='precomputed'"
+            " choose 'auto' or 'dcd'."
+        )

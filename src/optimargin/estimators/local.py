@@ -331,25 +331,22 @@ class LocalODMClassifier(MarginClassifier):
             print(said)
 
     def _scores(self, X: Any) -> np.ndarray:
-        threads = effective_n_jobs(-1 if self.n_jobs is None else self.n_jobs)
-        return self._ready().scores(X, int(self.n_asked), threads)
+        return local_scores(self, X, int(self.n_asked))
 
-    def _ready(self) -> Patchwork:
-        """The machines; what they prepare for their first scores serves the next ones too."""
-        known, Z, B = _READY.get(self), self.support_vectors_, self.dual_coef_
-        kernel = self._kernel()
-        if known is None or known.Z is not Z or known.B is not B or known.kernel != kernel:
-            known = Patchwork(
-                kernel,
-                self.cluster_centers_,
-                Z,
-                B,
-                self.support_ends_,
-                self.intercept_,
-                np.dtype(self.kernel_dtype_),
-            )
-            _READY[self] = known
-        return known
+
+def local_scores(model: Any, X: Any, asked: int) -> np.ndarray:
+    """What the machines of so many clusters say; what they prepare serves the next rows too."""
+    known, Z, B, kernel = (
+        _READY.get(model),
+        model.support_vectors_,
+        model.dual_coef_,
+        model._kernel(),
+    )
+    if known is None or known.Z is not Z or known.B is not B or known.kernel != kernel:
+        centres, dtype = model.cluster_centers_, np.dtype(model.kernel_dtype_)
+        known = Patchwork(kernel, centres, Z, B, model.support_ends_, model.intercept_, dtype)
+        _READY[model] = known
+    return known.scores(X, asked, effective_n_jobs(-1 if model.n_jobs is None else model.n_jobs))
 
 
 _ADVICE = {  # where that of a status speaks of what this classifier has not

@@ -37,6 +37,7 @@ _PARTS = (  # machines of a search are trained in one place
     "levels",
     "merge",
     "survivors",
+    "final",
     "engine",
     "line_search",
 )

@@ -18,15 +18,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from optimargin.blend import best_blend
-from optimargin.engines.local import LocalShards, Part, State
+from optimargin.engines.local import LocalShards, Part, State, some_rows
 from optimargin.expansion import Expansion
-from optimargin.gram import Gram, make_gram, raised
+from optimargin.gram import make_gram, raised
 from optimargin.kernels import Kernel
 from optimargin.loss import is_smooth, is_unbounded, row_gap, scaled, value
 from optimargin.problem import Problem, Start, Status, Stop, drive
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.drawn import Drawn, chosen, rows_of
 from optimargin.solvers.kernel_newton import KernelNewton, is_faster
+from optimargin.solvers.visited import visited
 
 _SAMPLE = 2048  # rows on which a level's gap is found
 _WORTH = 1e-3  # relative gain for which the search for the best blend goes on
@@ -77,48 +78,82 @@ def train(part: Part, level: Level) -> tuple[State, Told]:
         return {**state, **empty}, Told(0, 0, 0, 0.0, 0.0)
     weight = float(problem.n if problem.weight is None else problem.weight.sum())
     share = level.total / weight if level.merge != "same" and weight > 0.0 else 1.0
-    gram = make_gram(level.kernel, problem.X, problem.bias, level.limit, problem.threads)
-    local = replace(problem, loss=scaled(problem.loss, share), gram=raised(gram, level.shift))
-    smooth = is_smooth(problem.loss)
+    factor = np.sqrt(share) if level.rough and level.merge == "blend" else share
+    together = _together(problem, state, level)
+    awake = _awake(state, level)
+    rows = problem if len(awake) == problem.n else some_rows(problem, awake, problem.threads)
+    make = visited if together["dual"].any() else make_gram
+    gram = make(level.kernel, rows.X, rows.bias, level.limit, rows.threads)
+    local = replace(rows, loss=scaled(rows.loss, factor), gram=raised(gram, level.shift))
+    smooth = is_smooth(rows.loss)
     by_newton = smooth and not level.rough and is_faster(local)
     solver = KernelNewton(level.seed) if by_newton else DCD(level.seed)
-    found = drive(solver.points(local, _begin(local, state, level.merge)), level.stop)
-    dual = found.coef * problem.y if found.dual is None else found.dual
-    home = np.full(problem.n, state["home"].min())
+    start = _begin(local, {name: v[awake] for name, v in together.items()}, level, by_newton)
+    found = drive(solver.points(local, start), level.stop)
+    dual = found.coef * rows.y if found.dual is None else found.dual
     losses = local.losses  # a better machine than that of the dual variables, and feasible too
-    own = np.clip(found.coef * problem.y, losses.a_min, losses.a_max) if smooth else dual
-    new = {"dual": dual, "own": own, "mean": own / share, "home": home, "drawn": state["drawn"]}
+    own = np.clip(found.coef * rows.y, losses.a_min, losses.a_max) if smooth else dual
+    new = {"dual": dual, "own": own, "mean": own / share}
     new |= {"coef": found.coef, "margin": found.margin}
+    new = {name: _back(v, awake, problem.n) for name, v in new.items()}
+    new |= {"home": np.full(problem.n, state["home"].min()), "drawn": state["drawn"]}
     status = found.status
     wrong = int(status is Status.MAX_ITER), int(status is Status.INDEFINITE)
     return new, Told(*wrong, problem.n, found.primal, found.bound)
 
 
-def _begin(local: Problem, state: State, merge: str) -> Start:
-    """Where the pieces of a part stand together: dual variables, and a better machine beside."""
-    dual, own, gram = state["dual"], state["own"], local.gram
-    assert gram is not None
-    if not dual.any():
+def _awake(state: State, level: Level) -> np.ndarray:
+    """The rows that a part looks at: with others about, those that have a say after a merge."""
+    waits = level.rough and level.merge == "blend" and (state["home"] != state["home"][0]).any()
+    some = np.flatnonzero(state["dual"]) if waits else np.empty(0, dtype=np.intp)
+    return some if len(some) else np.arange(len(state["dual"]))
+
+
+def _together(problem: Problem, state: State, level: Level) -> State:
+    """The variables of the pieces of a part, each its share of their average."""
+    found = {name: state[name] for name in ("dual", "own", "home")}
+    if level.merge in ("rescaled", "blend") and (state["home"] != state["home"][0]).any():
+        home = np.unique(state["home"], return_inverse=True)[1]
+        weight = np.ones(problem.n) if problem.weight is None else problem.weight
+        share = (np.bincount(home, weight) / weight.sum())[home]
+        found |= {name: found[name] * share for name in ("dual", "own")}
+    return found
+
+
+def _begin(local: Problem, state: State, level: Level, by_newton: bool) -> Start:
+    """Where the pieces of a part stand together: dual variables, or for Newton a better machine."""
+    a = state["own"] if by_newton else state["dual"]
+    if not a.any():
         return Start()
     homes, home = np.unique(state["home"], return_inverse=True)
-    if len(homes) > 1 and merge in ("rescaled", "blend"):
-        weight = np.ones(local.n) if local.weight is None else local.weight
-        share = (np.bincount(home, weight) / weight.sum())[home]
-        dual, own = dual * share, own * share
-        if merge == "blend" and is_unbounded(local.loss):
-            pieces = home == np.arange(len(homes))[:, None]
-            dual = _blended(local, gram, np.where(pieces, dual, 0.0), is_dual=True)
-            own = _blended(local, gram, np.where(pieces, own, 0.0), is_dual=False)
-    return Start(own * local.y, dual)
+    if len(homes) > 1 and level.merge == "blend" and is_unbounded(local.loss):
+        a, u = _blended(local, a, home, is_dual=not by_newton)
+        return Start(a * local.y, None, u)
+    return Start(a * local.y, None if by_newton else a)
 
 
-def _blended(local: Problem, gram: Gram, A: np.ndarray, is_dual: bool) -> np.ndarray:
-    """The best combination of machines, in the dual objective or in the primal one."""
-    U = np.stack([local.y * gram.apply(a * local.y) for a in A])
+def _back(v: np.ndarray, index: np.ndarray, n: int) -> np.ndarray:
+    """Numbers of some rows among those of all, which have none."""
+    out = np.zeros(n)
+    out[index] = v
+    return out
+
+
+def _blended(
+    local: Problem, a: np.ndarray, home: np.ndarray, is_dual: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best combination of the machines of pieces, in the dual objective or in the primal one.
+
+    With its margins.
+    """
+    gram = local.gram
+    assert gram is not None
+    A = np.where(home == np.arange(home.max() + 1)[:, None], a, 0.0)
+    U = np.stack([local.y * gram.apply(piece * local.y) for piece in A])
     G = A @ U.T
     worth = _WORTH * abs(float(G.sum()))
     c, _ = best_blend(local.loss, local.weight, is_dual, G, A if is_dual else U, worth)
-    return c @ A
+    return c @ A, c @ U
 
 
 def _scores(part: Part, level: Level, Z: Any) -> tuple[np.ndarray, list[tuple[Any, Any]]]:

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optimargin.cells import make_centres, neighbours, ranked
-from optimargin.engines.local import LocalEngine, Part, State
+from optimargin.engines.local import LocalEngine, Part, State, some_rows
 from optimargin.gram import make_gram, precision
 from optimargin.kernels import RBF, Kernel, Laplacian, Linear
 from optimargin.problem import Problem, Start, Status, Stop
@@ -117,7 +117,7 @@ def solve_cells(
     """The coefficient of every entry of ``cells.row``, a column for each score; and the facts."""
     some = len(cells.row) > problem.n or not np.array_equal(cells.row, np.arange(problem.n))
     # In the order of the cells every part is a slice, and is not copied again.
-    ordered = _taken(problem, cells.row) if some else problem
+    ordered = some_rows(problem, cells.row, problem.threads) if some else problem
     engine, count = LocalEngine() if engine is None else engine, len(cells.centres)
     shards = engine.scatter(ordered, cells.cell, {"cell": cells.cell})
     shards, lines = shards.step(_train, local, count)
@@ -125,11 +125,6 @@ def solve_cells(
     said = [_STATUSES[int(k)] for k in status]
     numbers = rows.astype(np.intp), primal, gap, rounds.astype(np.intp), seconds
     return shards.gather("coef"), Facts(*numbers, said, np.column_stack(constant))
-
-
-def _taken(problem: Problem, row: np.ndarray) -> Problem:
-    weight = None if problem.weight is None else problem.weight[row]
-    return replace(problem, X=problem.X[row], y=problem.y[row], weight=weight)
 
 
 def _train(part: Part, local: Local, count: int) -> tuple[State, sp.csr_array]:

@@ -8,14 +8,18 @@ Update    every part is solved from where it stands, then neighbours become one 
           machines: a_i of the whole is a_i of its part times m_k/n
 Source    sodm.txt, Algorithm 1; math.md section 4.  The rules of ``merge``:
           rescaled     a part's a_i times m_k/m of the part it becomes: its share of the average
-          blend        ours: the best combination of the machines that meet, in their dual
+          blend        ours: the best combination of the machines that meet, in their dual; and
+                       before the last merge the losses of a part are halfway (in their logarithm)
+                       between those of the whole and its own, and it looks only at rows that have
+                       a dual variable; the others wait
           concatenate  as printed, without the factor: starts p times too far
           same         losses are those of the whole in every part, and nothing is rescaled: what
                        cascade, DC and DiP do
           Cascade, DC and DiP are other partitions; ``survivors`` leaves rows behind whose a_i is 0
 Cost      parts among others are solved roughly, by a few rounds of coordinate descent, whatever
           the conditioning: what they miss is small beside what parting them costs.
-          A level of K parts computes n^2/K kernel values and sends settings; a merge moves rows.
+          A level of K parts computes n^2/K kernel values at most, after a merge only those of rows
+          that are visited (see `visited`), and sends settings; a merge moves rows.
           Its gap is found on a sample of s rows, of which every part draws its share at first:
           they go to all parts, which costs s n values and brings back s numbers.  Given
           w = w(a) the gap is a sum over rows, so the sample tells.  When a merge no longer
@@ -40,7 +44,7 @@ from optimargin.solvers.levels import Level, Told, begin, look, train
 from optimargin.solvers.parting import Parting
 
 MERGES = ("auto", "rescaled", "blend", "concatenate", "same")
-_ROUGH, _ROUNDS = 0.1, 20  # relative gap of a part among others, and its rounds at most
+_ROUGH, _ROUNDS = 0.1, 8  # relative gap of a part among others, and its rounds at most
 _NONE = np.empty(0)
 
 Model = tuple[np.ndarray, np.ndarray | None, np.ndarray]  # coefficients, dual variables, margins
