@@ -102,7 +102,7 @@ def test_other_losses_and_solvers(table):
     assert model.summary.dualGap <= 1e-3
     assert model.summary.objective == pytest.approx(local.objective_, rel=1.1e-3)
     assert type(model.toLocal()) is LinearSVMClassifier
-    assert model.summary.solver == "admm-acc"  # what "auto" is where a loss has kinks
+    assert model.summary.solver == "bqo"  # what "auto" is where a loss has kinks
 
 
 def test_weights_count_as_repetitions(table):

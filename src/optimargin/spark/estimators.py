@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from optimargin.estimators import LinearODMClassifier, LinearSVMClassifier, ODMClassifier
 from optimargin.problem import Stop
-from optimargin.solvers.on_parts import PARTED
+from optimargin.solvers.on_parts import NAMED
 from optimargin.solvers.place import HOW
 from optimargin.spark.kernels import learn_kernel
 from optimargin.spark.models import (
@@ -34,7 +34,7 @@ from optimargin.spark.training import learn_linear, trained
 
 _PARTITIONS = ("stratified", "random", "kmeans", "kmeans-strata")
 _KERNELS = ("rbf", "linear", "laplacian", "poly", "sigmoid")
-_ON_PARTS = ("auto", "newton", *(name for name in PARTED if name != "bqo-armijo"))
+_ON_PARTS = ("auto", "newton", *NAMED)
 _ON_KERNELS = ("auto", "landmark", "sodm")
 
 
@@ -123,8 +123,8 @@ class SparkLinearODMClassifier(SparkClassifier, LinearParams, ODMParams):
     solver : str, default="auto"
         "newton", which is also what "auto" is, "tron", "bqo", "disdca", "dsvm-ave", "admm",
         "admm-acc", "dsvrg", "csvrg", "pa", "dwpa" or "dwpa-acc".
-    lineSearch : {"exact", "armijo"}, default="exact"
-        How far a step of "bqo" goes.
+    lineSearch : {"exact", "line", "armijo"}, default="exact"
+        The step of "bqo", as in `LinearODMClassifier`.
     nPartitions : int, optional
         Parts of the rows; unset: one for each core of the cluster.
     partition : {"stratified", "random", "kmeans", "kmeans-strata"}, default="stratified"
@@ -173,7 +173,7 @@ class SparkLinearSVMClassifier(SparkClassifier, LinearParams, SVMParams):
     loss : {"hinge", "squared_hinge"}, default="hinge"
         The loss of a margin.
     solver : str, default="auto"
-        "admm-acc" with the hinge, "newton" with the squared hinge; or one of those of
+        "bqo" with the hinge, "newton" with the squared hinge; or one of those of
         `SparkLinearODMClassifier`.
     featuresCol, labelCol, weightCol, predictionCol, rawPredictionCol : optional
         As in `SparkLinearODMClassifier`, and so are all other Params.
