@@ -23,15 +23,16 @@ Bytes     8 (d+1) out and back for every part, a few numbers more, and 2.3 kB ba
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from optimargin.engines.local import LocalShards, Part, State
-from optimargin.loss import is_smooth, is_unbounded
-from optimargin.problem import Point, Points, Problem, Solution, Start, Stop
+from optimargin.loss import is_smooth, is_unbounded, scaled
+from optimargin.problem import Point, Points, Problem, Solution, Start, Stop, drive
+from optimargin.solvers.dcd import DCD
 from optimargin.solvers.dual_line import Descent, Least, line
 from optimargin.solvers.dual_plane import FAR, again, best, plane
 from optimargin.solvers.parted import NOWHERE, answer, begin
@@ -42,6 +43,7 @@ from optimargin.solvers.sweeps import Metric, certificate, model, sweep, variabl
 
 _TAU = 1e-3  # of (6), for losses whose psi has no curvature
 _SHRINK, _SHARE = 0.5, 0.1  # beta and sigma of (12)
+_ALONE = Stop(tol=1e-2, max_iter=10)  # of a part's own machine, where all begin
 _NAMES = {"average": "dsvm-ave", "add": "disdca"}
 
 Lengths = tuple[float, float]  # along the direction, and along the last step
@@ -79,7 +81,9 @@ class BQO:
             shards, (total, w) = shards.step(begin, at)
             primal, away = 0.5 * float(at @ at) + float(total), at - w
             yield Point(at, None, NOWHERE, primal, primal - 0.5 * float(away @ away), 0)
-        pocket, highest, rounds = Pocket(w), -np.inf, 0
+        elif self.rule == "exact" and len(shards) > 1:
+            shards, w = shards.step(_alone, len(shards), self.seed)
+        pocket, highest, rounds = Pocket(w, w), -np.inf, 0
         lengths, move = (0.0, 0.0), np.zeros_like(w)
         while True:
             share = pocket.share if self.rule == "exact" else None
@@ -87,7 +91,7 @@ class BQO:
             shards, (total, gap, *told, beside) = shards.step(_advance, w, lengths, *asked)
             primal = 0.5 * float(w @ w) + float(total)
             bound = primal - float(gap)
-            pocket = pocket.after(w, beside[0]) if beside else Pocket(w, primal)
+            pocket = pocket.after(w, beside[0]) if beside else Pocket(w, w, primal)
             yield Point(pocket.w, None, NOWHERE, pocket.value, bound, rounds)
             descent = Descent(w, *told)
             lengths, p = (self._length(descent, len(shards)), 0.0), told[0]
@@ -113,6 +117,15 @@ class BQO:
         if self.rule == "armijo":
             return descent.armijo(_SHRINK, _SHARE)
         return 1.0 if self.rule == "add" else 1.0 / parts
+
+
+def _alone(part: Part, K: int, seed: int) -> tuple[State, np.ndarray]:
+    """The dual variables of a part's own machine, as if there were K of its kind, over K."""
+    problem = replace(part.problem, loss=scaled(part.problem.loss, float(K)))
+    found = drive(DCD(seed).points(problem, Start()), _ALONE)
+    assert found.dual is not None
+    a = found.dual / K
+    return {"dual": a}, model(part.problem, a)
 
 
 def _in_plane(
@@ -164,6 +177,6 @@ def _advance(
         kept, totals = judged(problem, state, u, share)
         s, cut = again(problem, a, move)
         lack = 0.0 if is_unbounded(problem.loss) else model(problem, cut)
-        left |= {"last": s, "best": kept, "newest": u}
+        left |= {"last": s, **kept}
         beside = totals, lack, plane(problem, a, d, s)
     return left, (total, gap, (v - w) / metric.sigma, pieces, reach, beside)

@@ -87,7 +87,7 @@ def refuse_kinks(name: str, loss: Loss) -> None:
     if name in _SMOOTH and not is_smooth(loss):
         raise ValueError(
             f"solver={name!r} needs a loss with a slope everywhere, which loss='hinge' has not;"
-            " choose 'auto', 'dcd', 'bqo' or 'admm', or loss='squared_hinge'."
+            " choose 'auto', 'bqo' or 'admm', or loss='squared_hinge'."
         )
 
 

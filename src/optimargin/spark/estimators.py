@@ -12,8 +12,9 @@ from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
 from optimargin.estimators import LinearODMClassifier, LinearSVMClassifier, ODMClassifier
+from optimargin.memory import limit_in_bytes
 from optimargin.problem import Stop
-from optimargin.solvers.on_parts import NAMED
+from optimargin.solvers.on_parts import NAMED, refuse_kinks
 from optimargin.solvers.place import HOW
 from optimargin.spark.kernels import learn_kernel
 from optimargin.spark.models import (
@@ -93,6 +94,7 @@ class SparkClassifier(
         local = self._local(multi_class="ovr", **{k: v for k, v in given.items() if k in known})
         try:
             local._validate_params()
+            limit_in_bytes(local.memory_limit)
         except ValueError as error:
             raise ValueError(self._in_spark(str(error))) from None
         return local
@@ -100,6 +102,7 @@ class SparkClassifier(
     def _in_spark(self, said: str) -> str:
         """What was said of an argument, said of the Param."""
         own = {snake(param.name): param.name for param in self.params}
+        said = re.sub(r"^(\w+) must be", lambda m: f"{own.get(m[1], m[1])} must be", said)
         said = re.sub(r"'(\w+)' parameter", lambda m: f"'{own.get(m[1], m[1])}' Param", said)
         return said.replace(self._local.__name__, type(self).__name__)
 
@@ -181,6 +184,11 @@ class SparkLinearSVMClassifier(SparkClassifier, LinearParams, SVMParams):
 
     _local = LinearSVMClassifier
     _model = SparkLinearSVMClassifierModel
+
+    def _settings(self) -> Any:
+        local = super()._settings()
+        refuse_kinks(local.solver, local._loss(1.0))
+        return local
 
     @keyword_only
     def __init__(

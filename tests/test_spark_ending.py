@@ -1,0 +1,51 @@
+"""A fit that is broken off leaves nothing, and a session that ends leaves no processes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+def test_what_is_broken_off_leaves_nothing(why_no_spark, tmp_path):
+    if why_no_spark is not None:
+        pytest.skip(f"Spark tests did not run: {why_no_spark}")
+    tests = Path(__file__).parent
+    paths = os.pathsep.join([str(tests.parent / "src"), str(tests)])
+    home = Path(sys.executable).parent
+    process = subprocess.Popen(
+        [sys.executable, str(tests / "spark_ending.py"), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": paths,
+            "PYSPARK_PYTHON": str(home / "python"),
+            "PYTHONWARNINGS": "ignore",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+    )
+    seen: dict[int, psutil.Process] = {}
+    said = []
+    for line in process.stdout:
+        seen |= {child.pid: child for child in psutil.Process(process.pid).children(recursive=True)}
+        said.append(line.strip())
+    assert process.wait(60.0) == 0
+    assert len(seen) >= 3  # Spark, and two executors
+    interrupted, held, status, first, then = said
+    assert interrupted == "interrupted"
+    assert held == "held 0 0"
+    assert status == "converged"
+    assert first.startswith(("ClusterError: ", "ValueError: session: "))
+    assert "stopped" in first or "shut down" in first
+    assert (
+        then == "ValueError: session: must be a running classic Spark session, not a stopped one."
+    )
+    _, alive = psutil.wait_procs(seen.values(), timeout=30.0)
+    assert not alive
+    assert not list(tmp_path.rglob("optimargin-*"))
