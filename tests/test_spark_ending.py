@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -30,12 +31,14 @@ def test_what_is_broken_off_leaves_nothing(why_no_spark, tmp_path):
             "SPARK_LOCAL_IP": "127.0.0.1",
         },
     )
-    seen: dict[int, psutil.Process] = {}
-    said = []
+    watch = threading.Timer(600.0, process.kill)  # a fit that does not end fails
+    watch.start()
+    seen, said = {}, []
     for line in process.stdout:
         seen |= {child.pid: child for child in psutil.Process(process.pid).children(recursive=True)}
         said.append(line.strip())
-    assert process.wait(60.0) == 0
+    watch.cancel()
+    assert process.wait(60.0) == 0, said
     assert len(seen) >= 3  # Spark, and two executors
     interrupted, held, status, first, then = said
     assert interrupted == "interrupted"

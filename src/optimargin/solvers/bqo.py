@@ -13,9 +13,11 @@ Source    bqo.txt: equations (5) to (7), and for eta
           at zero, by the exact minimum over the pieces (`dual_line`); and
             exact    the best step in the plane of d and of the last step (`dual_plane`), which
                      takes a tenth of the rounds, and blends of models (`pocket`).  Where a kink
-                     made f rise, steps are along d until it is below what it was
+                     made f rise, steps are along d until it is below what it was.  It begins with
+                     the dual variables of the parts' own machines, divided by their number: where
+                     parts have many rows, that is nearly the answer
 Rounds    one for each step; it applies the last one, judges w, and finds the next direction.  A
-          start from a model takes one more
+          start from a model takes one more, and so do the parts' own machines
 Bytes     8 (d+1) out and back for every part, a few numbers more, and 2.3 kB back with the ODM;
           exact: 8 (d+1) back once more, for what bounds cut off the last step, but not with the
           ODM, which has none.  Dual variables stay
@@ -75,7 +77,7 @@ class BQO:
 
     def points(self, shards: LocalShards, start: Start) -> Points:
         """A point after each step."""
-        metric, w = self._metric(shards), np.zeros(shards.whole.d + 1)
+        metric, w, rounds = self._metric(shards), np.zeros(shards.whole.d + 1), 0
         if start.coef is not None:
             at = start.coef.astype(np.float64)
             shards, (total, w) = shards.step(begin, at)
@@ -83,7 +85,8 @@ class BQO:
             yield Point(at, None, NOWHERE, primal, primal - 0.5 * float(away @ away), 0)
         elif self.rule == "exact" and len(shards) > 1:
             shards, w = shards.step(_alone, len(shards), self.seed)
-        pocket, highest, rounds = Pocket(w, w), -np.inf, 0
+            rounds = 1
+        pocket, highest = Pocket(w, w), -np.inf
         lengths, move = (0.0, 0.0), np.zeros_like(w)
         while True:
             share = pocket.share if self.rule == "exact" else None
