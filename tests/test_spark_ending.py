@@ -34,9 +34,11 @@ def test_what_is_broken_off_leaves_nothing(why_no_spark, tmp_path):
     watch = threading.Timer(600.0, process.kill)  # a fit that does not end fails
     watch.start()
     seen, said = {}, []
-    for line in process.stdout:
-        seen |= {child.pid: child for child in psutil.Process(process.pid).children(recursive=True)}
-        said.append(line.strip())
+    with process.stdout as lines:
+        for line in lines:
+            children = psutil.Process(process.pid).children(recursive=True)
+            seen |= {child.pid: child for child in children}
+            said.append(line.strip())
     watch.cancel()
     assert process.wait(60.0) == 0, said
     assert len(seen) >= 3  # Spark, and two executors
