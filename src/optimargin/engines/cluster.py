@@ -78,6 +78,8 @@ def run(sc: Any, action: Callable[[], R], patience: float | None) -> R:
         except (Py4JError, PySparkException) as error:
             if reasons:
                 raise ClusterError(reasons[0]) from None
+            if _is_stopped(sc):
+                raise ClusterError("The session was stopped in the midst of a job.") from None
             raise _told(str(error)) from None
 
 
