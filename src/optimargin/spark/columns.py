@@ -126,12 +126,11 @@ def _column(frame: DataFrame, name: str, param: str) -> tuple[Column, DataType]:
     """A column and its type: one of that name, whatever is in it, or a field of a struct."""
     known = _same(frame, name)
     if known is not None:
-        column = frame["`" + known.replace("`", "``") + "`"]
-    elif name.startswith("`") or _same(frame, name.partition(".")[0]) is not None:
-        column = frame[name]
-    else:
+        name = "`" + known.replace("`", "``") + "`"
+    elif not name.startswith("`") and _same(frame, name.partition(".")[0]) is None:
         raise _absent(frame, name, param)
     try:
+        column = frame[name]
         return column, frame.select(column).schema[0].dataType
     except AnalysisException:
         raise _absent(frame, name, param) from None
