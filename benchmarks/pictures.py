@@ -66,10 +66,7 @@ def descents(
     figure, axes = _sheet(rows, columns, size, sharex=False)
     for axis, (name, found) in zip(axes, paths.items(), strict=False):
         for k, (method, (x, left)) in enumerate(found.items()):
-            axis.plot(
-                x, left, label=method, color=COLOURS[k], linestyle=DASHES[k],
-                marker=MARKERS[k], markersize=3.0, linewidth=1.3,
-            )  # fmt: skip
+            axis.plot(x, left, label=method, **_style(k))
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.set_title(name, fontsize=10)
@@ -79,10 +76,59 @@ def descents(
         axis.set_visible(False)
     for axis in axes[::columns]:
         axis.set_ylabel(down)
-    shown = max(axes[: len(paths)], key=lambda axis: len(axis.lines))  # where all methods are
-    lines, names = shown.get_legend_handles_labels()
-    figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
+    _legend(figure, max(axes[: len(paths)], key=lambda axis: len(axis.lines)))  # all methods
     _save(figure, path)
+
+
+def by_parts(
+    found: Mapping[str, Mapping[str, Sequence[float]]], counts: Sequence[int], path: Path
+) -> None:
+    """Test accuracy of each method against the number of parts: a panel for each set."""
+    figure, axes = _sheet(1, len(found), (3.4 * len(found), 3.4), sharey=False)
+    for axis, (name, scores) in zip(axes, found.items(), strict=True):
+        for k, (method, values) in enumerate(scores.items()):
+            axis.plot(counts, values, label=method, **_style(k))
+        axis.set_title(name, fontsize=10)
+        axis.set_xlabel("parts")
+        axis.grid(color=_GRID, linewidth=0.7)
+    axes[0].set_ylabel("test accuracy")
+    _legend(figure, axes[0])
+    _save(figure, path)
+
+
+def agreement(
+    found: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]], path: Path
+) -> None:
+    """Primal residual, and below it test accuracy, after each round: a column for each case."""
+    figure, axes = _sheet(2, len(found), (3.4 * len(found), 5.8), sharey=False)
+    for j, (name, lines) in enumerate(found.items()):
+        upper, lower = axes[j], axes[len(found) + j]
+        for k, (method, (apart, accuracy)) in enumerate(lines.items()):
+            rounds = range(1, len(apart) + 1)
+            upper.plot(rounds, apart, label=method, **_style(k, marker=""))
+            lower.plot(rounds, accuracy, **_style(k, marker=""))
+        upper.set_yscale("log")
+        upper.set_title(name, fontsize=10)
+        lower.set_xlabel("rounds")
+        for axis in (upper, lower):
+            axis.set_xscale("log")
+            axis.grid(color=_GRID, linewidth=0.7)
+    axes[0].set_ylabel("primal residual")
+    axes[len(found)].set_ylabel("test accuracy")
+    _legend(figure, axes[0])
+    _save(figure, path)
+
+
+def _style(k: int, marker: str | None = None) -> dict[str, Any]:
+    """How line k is drawn."""
+    mark = MARKERS[k] if marker is None else marker
+    look = {"color": COLOURS[k], "linestyle": DASHES[k], "marker": mark}
+    return {**look, "markersize": 3.0, "linewidth": 1.3}
+
+
+def _legend(figure: Figure, axis: Any) -> None:
+    lines, names = axis.get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
 
 
 def toy(

@@ -42,11 +42,16 @@ def _why_no_spark():
 
 
 @pytest.fixture(scope="session")
-def spark():
+def why_no_spark():
+    """The same, for tests that start a session of their own."""
+    return _why_no_spark()
+
+
+@pytest.fixture(scope="session")
+def spark(why_no_spark):
     """A session of Spark with two executors, which are processes of their own."""
-    reason = _why_no_spark()
-    if reason is not None:
-        pytest.skip(f"Spark tests did not run: {reason}")
+    if why_no_spark is not None:
+        pytest.skip(f"Spark tests did not run: {why_no_spark}")
     from pyspark.sql import SparkSession
 
     os.environ |= {

@@ -122,7 +122,7 @@ def test_dual_solvers_are_set_beside_each_other(benchmark, tmp_path, capsys):
     tables = json.loads(found.read_text())["results"][0]["tables"]
     assert len(tables) == 5
     records = tables[0]["records"] + tables[2]["records"]
-    assert len(records) == 5 + 7
+    assert len(records) == 6 + 8
     for record in records:
         primal, dual = record["primal 0.01"], record["dual 0.01"]
         assert primal is not None or record["status"] == "time_limit"
@@ -140,9 +140,13 @@ def test_averages_are_set_beside_consensus(benchmark, tmp_path, capsys):
     scores = {r["method"]: r["accuracy"] for r in toy["records"]}
     assert scores["PA"][-1] < scores["DWPA"][-1] - 0.01
     assert len(bias["rows"]) == 2
-    assert all(len(r["accuracy"]) == 3 for r in accuracy["records"])
+    parts = [r["parts"] for r in accuracy["records"] if r["method"] == "DWPA"]
+    assert parts == [1, 5, 20]
+    assert all(0.5 < r["accuracy"] <= 1.0 for r in accuracy["records"])
     assert {row[2] for row in agreement["rows"]} == {"DWPA", "DWPAacc", "DSVM", "DSVMacc"}
-    assert all((tmp_path / f"dwpa-{name}.png").is_file() for name in ("toy", "residual"))
+    assert all(
+        (tmp_path / f"dwpa-{name}.png").is_file() for name in ("toy", "accuracy", "residual")
+    )
 
 
 def test_a_fit_that_takes_too_long_is_stopped(benchmark):

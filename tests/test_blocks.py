@@ -1,5 +1,6 @@
 """Blocks of rows in files: what was written is read, whatever the order and whatever fails."""
 
+import errno
 import os
 import pickle
 
@@ -104,6 +105,16 @@ def test_rows_that_are_not_there_are_said_to_be_lost(tmp_path):
     with pytest.raises(Lost):
         blocks.opened(facts.path, POSE)
     assert reply(order(FIRST, total, 1.0, digest=facts.digest), facts).kind == "lost rows"
+
+
+def test_rows_that_may_not_be_mapped_are_not_lost(tmp_path, monkeypatch):
+    def refused(path):
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    facts = written(tmp_path)
+    monkeypatch.setattr(blocks, "_map", refused)
+    with pytest.raises(MemoryError, match=r"spark\.executor\.pyspark\.memory"):
+        blocks.opened(facts.path, POSE)
 
 
 def test_arrays_that_a_step_leaves_alone_are_not_written_again(tmp_path):

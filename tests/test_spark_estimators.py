@@ -102,7 +102,7 @@ def test_other_losses_and_solvers(table):
     assert model.summary.dualGap <= 1e-3
     assert model.summary.objective == pytest.approx(local.objective_, rel=1.1e-3)
     assert type(model.toLocal()) is LinearSVMClassifier
-    assert model.summary.solver == "admm-acc"  # what "auto" is where a loss has kinks
+    assert model.summary.solver == "bqo"  # what "auto" is where a loss has kinks
 
 
 def test_weights_count_as_repetitions(table):
@@ -334,6 +334,7 @@ def test_params_have_setters_getters_and_the_defaults_of_the_local_classifiers(s
         ({"maxIter": 0}, "'maxIter' Param"),
         ({"partition": "blocks"}, "partition must be one of"),
         ({"solver": "dcd"}, "solver must be one of"),
+        ({"memoryLimit": "2 apples"}, "memoryLimit must be a number of bytes"),
     ],
 )
 def test_bad_input_is_named(table, given, said):
@@ -346,6 +347,26 @@ def test_bad_input_is_named(table, given, said):
     )
     with pytest.raises(ValueError, match=said):
         SparkLinearODMClassifier(nPartitions=2, **given).fit(frame)
+
+
+def test_names_of_columns_are_taken_as_spark_takes_them(table):
+    frame = table.withColumnRenamed("a", "a.x").withColumn("s", F.struct("b", F.col("c") > 0))
+    stage = SparkLinearODMClassifier(nPartitions=2, maxIter=2, tol=0.1)
+    model = stage.setFeaturesCol(["a.x", "B", "`a.x`", "s.b", "s.col2"]).fit(frame)
+    assert model.numFeatures == 5
+    weights = model.coefficients.ravel()
+    np.testing.assert_allclose(weights[[0, 1]], weights[[2, 3]], rtol=1e-6)
+    with pytest.raises(ValueError, match="predictionCol names 'prediction', which the DataFrame"):
+        model.transform(frame.withColumn("Prediction", F.lit("mine")))
+    with pytest.raises(ValueError, match=r"featuresCol names 's\.z'"):
+        stage.setFeaturesCol(["s.z"]).fit(frame)
+    with pytest.raises(TypeError, match=r"DataFrame of Spark, not DataFrame|not dict"):
+        stage.fit({"features": [[1.0]], "label": [1.0]})
+
+
+def test_what_cannot_be_trained_is_said_before_work_begins(table):
+    with pytest.raises(ValueError, match="'newton' needs a loss with a slope everywhere"):
+        SparkLinearSVMClassifier(solver="newton")._settings()
 
 
 def test_unknown_params_are_named(spark):

@@ -9,6 +9,7 @@ a chunk.  An array of a state that a step leaves alone is a link to the file it 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import struct
@@ -269,7 +270,12 @@ def opened(path: str, pose: Pose) -> Problem:
             _forget(other)
         try:
             _open[path] = _mapped(path)
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            if getattr(error, "errno", None) == errno.ENOMEM:
+                raise MemoryError(
+                    "a worker may not map the rows of its part: leave spark.executor.pyspark.memory"
+                    " unset, which limits files too, or ask for more partitions."
+                ) from None
             raise Lost("rows", path) from None
         while len(_open) > _KEPT:
             _forget(next(iter(_open)))

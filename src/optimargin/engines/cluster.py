@@ -54,9 +54,17 @@ def context(session: Any) -> Any:
             f" SparkSession.builder.getOrCreate(), or pass it as session=.{hint}"
         )
     found = getattr(session, "sparkContext", None)
-    if found is None or found._jsc is None:
+    if found is None or _is_stopped(found):
         raise ValueError("session: must be a running classic Spark session, not a stopped one.")
     return found
+
+
+def _is_stopped(sc: Any) -> bool:
+    """Whether a context is gone, or about to be."""
+    try:
+        return sc._jsc is None or bool(sc._jsc.sc().isStopped())
+    except Exception:  # so is Java
+        return True
 
 
 def run(sc: Any, action: Callable[[], R], patience: float | None) -> R:
@@ -70,6 +78,8 @@ def run(sc: Any, action: Callable[[], R], patience: float | None) -> R:
         except (Py4JError, PySparkException) as error:
             if reasons:
                 raise ClusterError(reasons[0]) from None
+            if _is_stopped(sc):
+                raise ClusterError("The session was stopped in the midst of a job.") from None
             raise _told(str(error)) from None
 
 

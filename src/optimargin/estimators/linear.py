@@ -16,6 +16,7 @@ from optimargin.memory import limit_in_bytes
 from optimargin.partition import PARTITIONS
 from optimargin.problem import Problem, Start
 from optimargin.solvers.choose import LINEAR
+from optimargin.solvers.on_parts import STEPS
 from optimargin.solvers.parting import Parting
 
 
@@ -25,7 +26,7 @@ class LinearClassifier(MarginClassifier):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MarginClassifier._parameter_constraints,
         "solver": [StrOptions(set(LINEAR))],
-        "line_search": [StrOptions({"exact", "armijo"})],
+        "line_search": [StrOptions(set(STEPS))],
         "n_partitions": [Interval(Integral, 1, None, closed="left"), None],
         "partition": [StrOptions(set(PARTITIONS))],
         "n_strata": [Interval(Integral, 1, None, closed="left")],
@@ -56,7 +57,7 @@ class LinearClassifier(MarginClassifier):
 
     def _solver(self) -> str:
         name = super()._solver()
-        return "bqo-armijo" if name == "bqo" and self.line_search == "armijo" else name
+        return STEPS[self.line_search] if name == "bqo" else name
 
     def _attributes(self, whole: Problem, points: Any) -> dict[str, Any]:
         W, bias = np.vstack([on_host(p.coef) for p in points]), whole.bias
@@ -124,8 +125,9 @@ class LinearODMClassifier(LinearClassifier):
         - "dwpa", "dwpa-acc": their best weighted mean.
 
         "newton" does too where there is an ``engine``, and is then what "auto" means.
-    line_search : {"exact", "armijo"}, default="exact"
-        How far a step of "bqo" goes.
+    line_search : {"exact", "line", "armijo"}, default="exact"
+        The step of "bqo": the best one in the plane of the direction and of the last step, or
+        along the direction alone, best or by Armijo's rule.
     n_partitions : int, optional
         Parts; None means 8.
     partition : {"stratified", "random", "kmeans", "kmeans-strata", "blocks"}, default="stratified"

@@ -49,9 +49,10 @@ class LinearSVMClassifier(LinearClassifier):
         - "dwpa", "dwpa-acc": their best weighted mean.
         - "tron", "dsvrg", "csvrg": with the squared hinge, as in `LinearODMClassifier`.
 
-        With an ``engine``, "auto" is "newton" (squared hinge) or "admm-acc" (hinge).
-    line_search : {"exact", "armijo"}, default="exact"
-        How far a step of "bqo" goes.
+        With an ``engine``, "auto" is "newton" (squared hinge) or "bqo" (hinge).
+    line_search : {"exact", "line", "armijo"}, default="exact"
+        The step of "bqo": the best one in the plane of the direction and of the last step, or
+        along the direction alone, best or by Armijo's rule.
     n_partitions : int, optional
         Parts; None means 8.
     partition : {"stratified", "random", "kmeans", "kmeans-strata", "blocks"}, default="stratified"

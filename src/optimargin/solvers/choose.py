@@ -21,12 +21,12 @@ from optimargin.solvers.ldm_svrg import LDMSVRG
 from optimargin.solvers.mcodm import McODM
 from optimargin.solvers.nearby import Nearby
 from optimargin.solvers.newton import Newton, is_direct
-from optimargin.solvers.on_parts import PARTED, on_parts, refuse_kinks
+from optimargin.solvers.on_parts import NAMED, PARTED, on_parts, refuse_kinks
 from optimargin.solvers.parting import Parting
 from optimargin.solvers.sodm import SODM
 from optimargin.solvers.svrg import SVRG
 
-LINEAR = ("auto", "dcd", "newton", "svrg", *(name for name in PARTED if name != "bqo-armijo"))
+LINEAR = ("auto", "dcd", "newton", "svrg", *NAMED)
 KERNEL = ("auto", "dcd", "newton", "landmark", "sodm")
 ON_PARTS = ("sodm", *PARTED)  # those of the two that always work on parts of the rows
 LDM_LINEAR = ("auto", "dcd", "svrg")

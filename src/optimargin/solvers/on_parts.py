@@ -49,6 +49,7 @@ _MAKERS: dict[str, Callable[[int, Parting, float], Any]] = {
     "dsvrg": lambda seed, parting, tol: DSVRG(seed, parting),
     "csvrg": lambda seed, parting, tol: CSVRG(seed, parting),
     "bqo": lambda seed, parting, tol: BQO(seed, parting),
+    "bqo-line": lambda seed, parting, tol: BQO(seed, parting, "line"),
     "bqo-armijo": lambda seed, parting, tol: BQO(seed, parting, "armijo"),
     "disdca": lambda seed, parting, tol: BQO(seed, parting, "add"),
     "dsvm-ave": lambda seed, parting, tol: BQO(seed, parting, "average"),
@@ -59,6 +60,8 @@ _MAKERS: dict[str, Callable[[int, Parting, float], Any]] = {
     "dwpa-acc": lambda seed, parting, tol: Averaging(seed, parting, tol, RELAXED),
 }
 PARTED = tuple(name for name in _MAKERS if name != "newton")  # those that always work on parts
+STEPS = {"exact": "bqo", "line": "bqo-line", "armijo": "bqo-armijo"}  # by line_search
+NAMED = tuple(name for name in PARTED if name not in STEPS.values() or name == "bqo")
 _SMOOTH = ("newton", "tron", "csvrg", "dsvrg")  # those that need a slope everywhere
 ALONE = ("csvrg",)  # moves rows, so its machines cannot share them
 
@@ -66,12 +69,12 @@ ALONE = ("csvrg",)  # moves rows, so its machines cannot share them
 def on_parts(name: str, loss: Loss, seed: int, parting: Parting, tol: float) -> PartedSolver:
     """The solver of that name; "auto" is Newton's method where the loss allows it.
 
-    Where it does not, the parts seek consensus: of all others that took the fewest rounds.
+    Where it does not, "bqo": of all others that takes the fewest rounds.
     """
     if name == "auto":
-        name = "newton" if is_smooth(loss) else "admm-acc"
+        name = "newton" if is_smooth(loss) else "bqo"
     if name not in _MAKERS:
-        choices = ", ".join(f"'{known}'" for known in _MAKERS if known != "bqo-armijo")
+        choices = ", ".join(f"'{known}'" for known in ("newton", *NAMED))
         raise ValueError(
             f"solver={name!r} needs all rows in one place; with an engine choose 'auto', {choices}."
         )
@@ -84,7 +87,7 @@ def refuse_kinks(name: str, loss: Loss) -> None:
     if name in _SMOOTH and not is_smooth(loss):
         raise ValueError(
             f"solver={name!r} needs a loss with a slope everywhere, which loss='hinge' has not;"
-            " choose 'auto', 'dcd', 'bqo' or 'admm', or loss='squared_hinge'."
+            " choose 'auto', 'bqo' or 'admm', or loss='squared_hinge'."
         )
 
 

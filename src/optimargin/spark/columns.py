@@ -41,14 +41,14 @@ def features_of(frame: DataFrame, stage: ColumnParams) -> Column:
         if not names:
             raise ValueError("featuresCol must name at least one column; the list is empty.")
         return F.array(*[_number(frame, name, "featuresCol") for name in names])
-    kind = _type(frame, names, "featuresCol")
+    column, kind = _column(frame, names, "featuresCol")
     if isinstance(kind, VectorUDT):
-        return frame[names]
+        return column
     if isinstance(kind, ArrayType) and isinstance(kind.elementType, NumericType):
         single = isinstance(kind.elementType, FloatType)
-        return frame[names] if single else frame[names].cast("array<double>")
-    if isinstance(kind, NumericType):
-        return F.array(frame[names].cast("double"))
+        return column if single else column.cast("array<double>")
+    if isinstance(kind, NumericType | BooleanType):
+        return F.array(column.cast("double"))
     raise ValueError(
         f"featuresCol must name a column of vectors or of arrays of numbers, or a list of numeric"
         f" columns; {names!r} is of type {kind.simpleString()}."
@@ -112,27 +112,47 @@ def _looked(chosen: DataFrame, stage: ColumnParams, has_weight: bool) -> tuple[n
 
 def _number(frame: DataFrame, name: str, param: str) -> Column:
     """A numeric column, in double precision."""
-    kind = _type(frame, name, param)
+    column, kind = _column(frame, name, param)
     if not isinstance(kind, NumericType | BooleanType):
         advice = " (for text, index it with StringIndexer first)" if param == "labelCol" else ""
         raise ValueError(
             f"{param} must name a numeric column; {name!r} is of type"
             f" {kind.simpleString()}{advice}."
         )
-    return frame[name].cast("double")
+    return column.cast("double")
 
 
-def _type(frame: DataFrame, name: str, param: str) -> DataType:
+def _column(frame: DataFrame, name: str, param: str) -> tuple[Column, DataType]:
+    """A column and its type: one of that name, whatever is in it, or a field of a struct."""
+    known = _same(frame, name)
+    if known is not None:
+        name = "`" + known.replace("`", "``") + "`"
+    elif not name.startswith("`") and _same(frame, name.partition(".")[0]) is None:
+        raise _absent(frame, name, param)
     try:
-        return frame.select(name).schema[0].dataType
+        column = frame[name]
+        return column, frame.select(column).schema[0].dataType
     except AnalysisException:
-        raise ValueError(
-            f"{param} names {name!r}, and the DataFrame has no such column; it has"
-            f" {', '.join(frame.columns)}."
-        ) from None
+        raise _absent(frame, name, param) from None
+
+
+def _absent(frame: DataFrame, name: str, param: str) -> ValueError:
+    return ValueError(
+        f"{param} names {name!r}, and the DataFrame has no such column; it has"
+        f" {', '.join(frame.columns)}."
+    )
+
+
+def _same(frame: DataFrame, name: str) -> str | None:
+    """The column that has this name, as Spark compares names."""
+    if name in frame.columns:
+        return name
+    if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
+        return None
+    return next((known for known in frame.columns if known.lower() == name.lower()), None)
 
 
 def check_new(frame: DataFrame, name: str, param: str) -> None:
     """Refuse to overwrite a column."""
-    if name in frame.columns:
+    if _same(frame, name) is not None:
         raise ValueError(f"{param} names {name!r}, which the DataFrame has already.")

@@ -12,8 +12,9 @@ from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
 from optimargin.estimators import LinearODMClassifier, LinearSVMClassifier, ODMClassifier
+from optimargin.memory import limit_in_bytes
 from optimargin.problem import Stop
-from optimargin.solvers.on_parts import PARTED
+from optimargin.solvers.on_parts import NAMED, refuse_kinks
 from optimargin.solvers.place import HOW
 from optimargin.spark.kernels import learn_kernel
 from optimargin.spark.models import (
@@ -34,7 +35,7 @@ from optimargin.spark.training import learn_linear, trained
 
 _PARTITIONS = ("stratified", "random", "kmeans", "kmeans-strata")
 _KERNELS = ("rbf", "linear", "laplacian", "poly", "sigmoid")
-_ON_PARTS = ("auto", "newton", *(name for name in PARTED if name != "bqo-armijo"))
+_ON_PARTS = ("auto", "newton", *NAMED)
 _ON_KERNELS = ("auto", "landmark", "sodm")
 
 
@@ -93,6 +94,7 @@ class SparkClassifier(
         local = self._local(multi_class="ovr", **{k: v for k, v in given.items() if k in known})
         try:
             local._validate_params()
+            limit_in_bytes(local.memory_limit)
         except ValueError as error:
             raise ValueError(self._in_spark(str(error))) from None
         return local
@@ -100,6 +102,7 @@ class SparkClassifier(
     def _in_spark(self, said: str) -> str:
         """What was said of an argument, said of the Param."""
         own = {snake(param.name): param.name for param in self.params}
+        said = re.sub(r"^(\w+) must be", lambda m: f"{own.get(m[1], m[1])} must be", said)
         said = re.sub(r"'(\w+)' parameter", lambda m: f"'{own.get(m[1], m[1])}' Param", said)
         return said.replace(self._local.__name__, type(self).__name__)
 
@@ -123,8 +126,8 @@ class SparkLinearODMClassifier(SparkClassifier, LinearParams, ODMParams):
     solver : str, default="auto"
         "newton", which is also what "auto" is, "tron", "bqo", "disdca", "dsvm-ave", "admm",
         "admm-acc", "dsvrg", "csvrg", "pa", "dwpa" or "dwpa-acc".
-    lineSearch : {"exact", "armijo"}, default="exact"
-        How far a step of "bqo" goes.
+    lineSearch : {"exact", "line", "armijo"}, default="exact"
+        The step of "bqo", as in `LinearODMClassifier`.
     nPartitions : int, optional
         Parts of the rows; unset: one for each core of the cluster.
     partition : {"stratified", "random", "kmeans", "kmeans-strata"}, default="stratified"
@@ -173,7 +176,7 @@ class SparkLinearSVMClassifier(SparkClassifier, LinearParams, SVMParams):
     loss : {"hinge", "squared_hinge"}, default="hinge"
         The loss of a margin.
     solver : str, default="auto"
-        "admm-acc" with the hinge, "newton" with the squared hinge; or one of those of
+        "bqo" with the hinge, "newton" with the squared hinge; or one of those of
         `SparkLinearODMClassifier`.
     featuresCol, labelCol, weightCol, predictionCol, rawPredictionCol : optional
         As in `SparkLinearODMClassifier`, and so are all other Params.
@@ -181,6 +184,11 @@ class SparkLinearSVMClassifier(SparkClassifier, LinearParams, SVMParams):
 
     _local = LinearSVMClassifier
     _model = SparkLinearSVMClassifierModel
+
+    def _settings(self) -> Any:
+        local = super()._settings()
+        refuse_kinks(local.solver, local._loss(1.0))
+        return local
 
     @keyword_only
     def __init__(

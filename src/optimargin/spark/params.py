@@ -173,7 +173,7 @@ class LinearParams(TrainingParams):
     """What solvers of linear machines have."""
 
     lineSearch = _param(
-        "lineSearch", "the step of 'bqo': 'exact' or 'armijo'.", TypeConverters.toString
+        "lineSearch", "the step of 'bqo': 'exact', 'line' or 'armijo'.", TypeConverters.toString
     )
 
 

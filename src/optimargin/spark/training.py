@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from pyspark.sql import DataFrame
 
+from optimargin.engines import cluster
 from optimargin.engines.spark import SparkEngine
 from optimargin.memory import limit_in_bytes
 from optimargin.problem import Solution, Start, Stop
@@ -31,6 +32,12 @@ _UNKNOWN = np.full(2, np.nan)
 def trained(local: Any, dataset: DataFrame, stage: TrainingParams, learn: Learn) -> Any:
     """The scikit-learn classifier, fitted to the rows of the DataFrame."""
     began = time.perf_counter()
+    if not isinstance(dataset, DataFrame):
+        raise TypeError(
+            f"dataset must be a DataFrame of Spark, not {type(dataset).__name__}; make one by"
+            " spark.createDataFrame, or fit the classifier of scikit-learn to it."
+        )
+    cluster.context(dataset.sparkSession)
     rows = prepared(dataset, stage)
     local.classes_ = rows.classes
     loss = local._loss(rows.total)
