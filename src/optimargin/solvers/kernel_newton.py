@@ -31,7 +31,7 @@ from optimargin.solvers.dcd import DCD
 
 _EXACT_UP_TO = 2500  # rows of a system that is factored in double precision and solved at once
 _FACTOR_UP_TO = 12_000  # rows of a system that is factored in single precision, as a guide
-_STIFF = 100.0  # stiffness beyond which coordinate descent is slower
+_STIFF = 1000.0  # stiffness beyond which coordinate descent is slower
 _RANK = 600  # largest rank of the guide where that does not fit
 _FINEST = 1e-12  # relative residual of the most careful solution of a system
 _WARM = 8  # rounds of coordinate descent before the first step on many rows
