@@ -1,5 +1,7 @@
 """What machines over landmarks ask of the kernel values: the same answers alone and together."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,8 @@ from optimargin.problem import Problem, Start, Status, Stop, drive
 from optimargin.sketch import beside, footprint, make_sketch
 from optimargin.solvers.asked import Ask, abreast, answers
 from optimargin.solvers.landmark import Guide, LandmarkNewton, train_all
+from optimargin.solvers.place import Wish, place
+from optimargin.solvers.train import Plan, train
 
 RNG = np.random.default_rng(0)
 N, S = 700, 40
@@ -162,3 +166,22 @@ def test_a_guide_stays_until_a_new_one_pays():
     guide.spent = 10**6
     guide.meet(rows[:200], np.ones(200))
     assert guide.factor is not before
+
+
+@pytest.mark.parametrize(("limit", "at_once"), [(1e9, 6), (40e6, 5), (26e6, 3)])
+def test_memory_of_machines_side_by_side_is_announced(limit, at_once):
+    n, count, k = 20_000, 100, 6
+    rows = RNG.normal(size=(n, 3)).astype(np.float32)
+    code = np.digitize(rows[:, 0], np.linspace(-1.0, 1.0, k - 1))
+    whole = Problem(rows, code, None, odm(1e3, 0.2, 0.3, n), classes=k, threads=2)
+    plan = Plan("landmark", "ovr", Stop(1e-3), 0, bounds=False)
+    train_all(posed(), machines(posed()), [Start()] * 3, plan.stop, 0)  # compiled by now
+    tracemalloc.start()
+    sketched, starts = place(whole, Wish(RBF(0.4), count, "margin", np.float32, limit), 0)
+    train(plan, sketched, starts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert plan.at_once(sketched) == at_once
+    announced = footprint(n, count, sketched.sketch.kept.nbytes) + sketched.sketch.room
+    assert announced <= limit
+    assert peak <= announced
