@@ -4,7 +4,8 @@ Protocol    one split of four fifths and a fifth (mnist has its own), float32 fe
 Settings    of each method and number of features from one grid of widths and costs (`plans`):
             all of them on 6,000 rows, where there are more rows the best eight on 30,000, and
             where there are many more the best of every width among these on all training rows;
-            more than 4,000 features take the setting of the next number below
+            more than 4,000 features take the setting of the next number below, and a search has
+            at least five rows for each feature
 Time        of one fit on all training rows at that setting, on all cores, in a process of its
             own that is stopped after three times ``--limit`` seconds; and of the search, each step
             of which begins no fit after that limit; the two pipelines have an eighth of both
@@ -57,7 +58,9 @@ _MANY, _VERY_MANY = 12_000, 50_000  # rows from which a second step pays, and a 
 def run(options: Options) -> Iterator[Table]:
     """Every method on every set, the goals, the rivals at equal features, and growth."""
     path = None if options.results is None else options.results / "landmark.jsonl"
-    kept = Kept(path, (plans.MULTIPLES, plans.COSTS, plans.SHAPES, ONCE, TWICE, THRICE))
+    kept = Kept(
+        path, (plans.MULTIPLES, plans.COSTS, plans.SHAPES, plans.ROWS_EACH, ONCE, TWICE, THRICE)
+    )
     kept.records = [r for r in kept.records if not _was_cut(r) or r["limit"] >= options.limit]
     cases = (QUICK,) if options.quick else [c for c in CASES if options.wants(c.name)]
     found = {case: list(_records(case, kept, options)) for case in cases}

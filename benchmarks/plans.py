@@ -23,9 +23,10 @@ SVC, PIPELINE, SNAP = "intelex SVC", "Nystroem + LinearSVC", "Snap ML RBF"
 METHODS = (OURS, EXACT, SVC, PIPELINE, SNAP)
 SIZED = (OURS, PIPELINE, SNAP)  # those with a number of features
 PEERS = (SVC, PIPELINE, SNAP)
-MULTIPLES = (0.5, 2.0, 8.0, 32.0)  # gamma, in units of 1 / (features x variance)
+MULTIPLES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # gamma, in units of 1 / (features x variance)
 COSTS = (1.0, 10.0, 100.0, 1000.0)
 SHAPES = ((0.5, 0.1), (0.1, 0.6))  # mu, theta
+ROWS_EACH = 5  # rows for each feature at least: a search on few rows has fewer features
 
 
 class Plan(NamedTuple):
@@ -57,8 +58,8 @@ def settings(method: str, size: int, unit: float, quick: bool = False) -> list[S
 
 
 def build(plan: Plan, n: int) -> Any:
-    """The classifier for n training rows, never with more features than rows."""
-    size = min(plan.size, n)
+    """The classifier for n training rows."""
+    size = max(min(plan.size, n // ROWS_EACH), 1)
     if plan.method == SVC:
         return intelex.make(plan.C, plan.gamma)
     if plan.method == SNAP:

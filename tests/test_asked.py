@@ -1,5 +1,7 @@
 """What machines over landmarks ask of the kernel values: the same answers alone and together."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,9 @@ from optimargin.loss import odm
 from optimargin.problem import Problem, Start, Status, Stop, drive
 from optimargin.sketch import beside, footprint, make_sketch
 from optimargin.solvers.asked import Ask, abreast, answers
-from optimargin.solvers.landmark import LandmarkNewton, train_all
+from optimargin.solvers.landmark import Guide, LandmarkNewton, train_all
+from optimargin.solvers.place import Wish, place
+from optimargin.solvers.train import Plan, train
 
 RNG = np.random.default_rng(0)
 N, S = 700, 40
@@ -130,3 +134,54 @@ def test_room_for_machines_comes_out_of_the_budget():
     plenty = make_sketch(landmarks, X, 1e9, 1, 3)
     assert plenty.room == 2 * beside(N, S)
     assert len(plenty.kept) == N
+
+
+@pytest.mark.parametrize("most", [10_000, 60])
+def test_a_guide_that_follows_is_one_made_anew(most):
+    problem = posed()
+    phi = problem.sketch.features()
+    follows = Guide(problem, np.random.default_rng(1))
+    follows.most = most
+    for count in (200, 230, 190, 5, 100):
+        rows = np.sort(RNG.permutation(N)[:count])
+        h = RNG.uniform(1.0, 2.0, count)
+        follows.spent = np.inf
+        follows.meet(rows, h)
+        assert len(follows.rows) == min(count, most)
+        own = phi[follows.rows]
+        share = h.sum() / follows.h.sum()
+        wanted = np.eye(S) + share * own.T @ (follows.h[:, None] * own)
+        L = np.tril(follows.factor)
+        np.testing.assert_allclose(L @ L.T, wanted, rtol=1e-8, atol=1e-8)
+
+
+def test_a_guide_stays_until_a_new_one_pays():
+    guide = Guide(posed(), np.random.default_rng(1))
+    rows = np.arange(300)
+    guide.meet(rows, np.ones(300))
+    before = guide.factor
+    guide.spent = 1
+    guide.meet(rows[:200], np.ones(200))
+    assert guide.factor is before
+    guide.spent = 10**6
+    guide.meet(rows[:200], np.ones(200))
+    assert guide.factor is not before
+
+
+@pytest.mark.parametrize(("limit", "at_once"), [(1e9, 6), (40e6, 5), (26e6, 3)])
+def test_memory_of_machines_side_by_side_is_announced(limit, at_once):
+    n, count, k = 20_000, 100, 6
+    rows = RNG.normal(size=(n, 3)).astype(np.float32)
+    code = np.digitize(rows[:, 0], np.linspace(-1.0, 1.0, k - 1))
+    whole = Problem(rows, code, None, odm(1e3, 0.2, 0.3, n), classes=k, threads=2)
+    plan = Plan("landmark", "ovr", Stop(1e-3), 0, bounds=False)
+    train_all(posed(), machines(posed()), [Start()] * 3, plan.stop, 0)  # compiled by now
+    tracemalloc.start()
+    sketched, starts = place(whole, Wish(RBF(0.4), count, "margin", np.float32, limit), 0)
+    train(plan, sketched, starts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert plan.at_once(sketched) == at_once
+    announced = footprint(n, count, sketched.sketch.kept.nbytes) + sketched.sketch.room
+    assert announced <= limit
+    assert peak <= announced

@@ -87,6 +87,14 @@ def test_landmarks_are_compared_and_drawn(benchmark, tmp_path, capsys):
     assert (tmp_path / "landmark-pareto.png").is_file()
 
 
+def test_a_search_on_few_rows_has_fewer_features(benchmark):
+    plans = benchmark("plans")
+    ours = plans.Plan(plans.OURS, 500, 1.0, 1.0, 0.5, 0.1)
+    assert [plans.build(ours, n).n_landmarks for n in (3, 1000, 10_000)] == [1, 200, 500]
+    pipeline = plans.build(plans.Plan(plans.PIPELINE, 500, 1.0, 1.0), 1000)
+    assert pipeline[0].n_components == 200
+
+
 def test_sodm_is_followed_level_by_level(benchmark, tmp_path, capsys):
     found = tmp_path / "found.json"
     arguments = ["sodm", "--quick", "--repeats", "1", "--json", str(found), "--limit", "30"]

@@ -204,3 +204,12 @@ def test_auto_certifies_whatever_the_parameters(data, lam, mu, theta):
     for gram in (None, make_gram(RBF(0.5), X, 1.0, 10**9)):
         problem = Problem(X, y, np.ones(len(y)), odm(lam, mu, theta, len(y)), 1.0, gram)
         assert solve(problem, choose("auto", problem, 0), 1e-6).gap <= 1e-6
+
+
+@pytest.mark.parametrize(("cost", "name"), [(1.0, "dcd"), (200.0, "dcd"), (2e4, "newton")])
+def test_newton_takes_over_where_a_kernel_problem_is_very_stiff(cost, name):
+    """Between, descent has the shorter rounds and leaps; Newton factors what is curved."""
+    rows = RNG.normal(size=(2600, 2))
+    gram = make_gram(RBF(1.0), rows, 0.0, 10**9)
+    problem = Problem(rows, np.ones(2600), None, squared_hinge(cost), gram=gram)
+    assert choose("auto", problem, 0).name == name

@@ -45,7 +45,7 @@ from optimargin.problem import Point, Points, Problem, Start, Stop, counted_on, 
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.newton import Newton
 
-_STIFF = 100.0  # stiffness beyond which coordinate descent is slower
+_STIFF = 1000.0  # stiffness beyond which coordinate descent is slower
 _RANK = 600  # largest rank of the guide where that does not fit
 _FINEST = 1e-12  # relative residual of the most careful solution of a system
 _WARM = 8  # rounds of coordinate descent before the first step on many rows
