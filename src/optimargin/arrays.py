@@ -127,6 +127,11 @@ def number(x: Any) -> float:
     return float(on_host(namespace(x).sum(x)))
 
 
+def total_of(weight: Any, n: int) -> float:
+    """What n rows weigh together; None is a weight of 1 each."""
+    return float(n) if weight is None else number(weight)
+
+
 # -- elements: one formula for compiled loops and for arrays of every library ---------------------
 
 

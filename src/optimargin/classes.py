@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from optimargin.arrays import cast, is_foreign, namespace, number, on_host, pick
+from optimargin.arrays import cast, is_foreign, namespace, number, on_host, pick, total_of
 from optimargin.loss import scaled
 from optimargin.problem import Problem
 
@@ -38,8 +38,7 @@ def _pair(i: int, j: int, whole: Problem) -> Problem:
     inside = (whole.y == i) | (whole.y == j)
     weight, loss = pick(inside, 1.0 if whole.weight is None else whole.weight), whole.loss
     if whole.is_spread:
-        total = whole.n if whole.weight is None else number(whole.weight)
-        loss = scaled(loss, total / max(number(weight), 1e-300))
+        loss = scaled(loss, total_of(whole.weight, whole.n) / max(number(weight), 1e-300))
     return whole.binary(signs(whole.y == j), weight=weight, loss=loss)
 
 

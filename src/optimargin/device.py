@@ -3,9 +3,8 @@
 Everything here has a plain version in array-API operations for whatever else holds the arrays.
 Features may be kept in half precision; a vector that meets them is split into two halves, the
 second what the first leaves over, and sums are single precision inside a product and double
-precision outside, so that products are as good as single precision has them.  So is a matrix
-that is made of two that are split (`product`), at three times the cost of half precision, where
-plain single precision would cost twelve times as much.
+precision outside, so that products are as good as single precision has them (`columns`,
+`product`).  So are features, but for their own rounding: see `Triangle`.
 """
 
 from __future__ import annotations
@@ -14,16 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from optimargin.arrays import (
     brought,
     cast,
-    device_of,
     is_foreign,
     library,
     name_of_dtype,
     namespace,
+    on_host,
     zeros,
 )
 from optimargin.memory import available
@@ -312,22 +309,9 @@ class Moved:
 
     def __getitem__(self, rows: Any) -> Any:
         """Rows on the device: a slice, or by number."""
-        rows = rows if isinstance(rows, slice) else on_host_index(rows)
-        return brought(self.X[rows], self.like)
+        return brought(self.X[on_host(rows) if is_foreign(rows) else rows], self.like)
 
 
 def beside(X: Any) -> Any:
     """An array where the rows of X are worked on."""
     return X.like if isinstance(X, Moved) else X
-
-
-def on_host_index(rows: Any) -> np.ndarray:
-    """Row numbers as NumPy's."""
-    from optimargin.arrays import on_host
-
-    return on_host(rows) if is_foreign(rows) else rows
-
-
-def same_place(like: Any, other: Any) -> bool:
-    """Whether two arrays live together."""
-    return namespace(like) is namespace(other) and device_of(like) == device_of(other)

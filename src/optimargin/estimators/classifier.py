@@ -22,7 +22,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from optimargin.arrays import brought, is_foreign, namespace, on_host, taken
+from optimargin.arrays import brought, is_foreign, namespace, on_host, taken, total_of
 from optimargin.classes import MANY, decisions, parts, winners
 from optimargin.device import beside, spans_of
 from optimargin.estimators.answers import told, worst_of
@@ -31,7 +31,6 @@ from optimargin.estimators.labelled import (
     class_factors,
     has_rows,
     labels_of,
-    total_weight,
     weight_of,
 )
 from optimargin.estimators.progress import (
@@ -134,7 +133,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             weight = factor if weight is None else weight * factor
         self._continuing = self._start(classes, X)
         self.classes_ = classes
-        loss = self._loss(total_weight(counted, X.shape[0]))
+        loss = self._loss(total_of(counted, X.shape[0]))
         threads = effective_n_jobs(-1 if self.n_jobs is None else self.n_jobs)
         if data is None:
             with blas_threads(1):  # ours are enough, and do not wait for each other

@@ -9,7 +9,7 @@ from sklearn.utils import check_consistent_length, column_or_1d, compute_class_w
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
-from optimargin.arrays import brought, is_foreign, namespace, number, on_host, taken
+from optimargin.arrays import brought, is_foreign, namespace, on_host, taken
 
 
 class Labels(NamedTuple):
@@ -80,8 +80,3 @@ def weight_of(sample_weight: Any, X: Any) -> Any:
     rows = np.empty((X.shape[0], 0)) if is_foreign(X) else X
     found = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
     return brought(found, X) if is_foreign(X) else found
-
-
-def total_weight(weight: Any, n: int) -> float:
-    """What all rows weigh together."""
-    return float(n) if weight is None else number(weight)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from optimargin.arrays import cast, name_of_dtype, namespace, number, taken, zeros
+from optimargin.arrays import cast, name_of_dtype, namespace, number, taken, total_of, zeros
 from optimargin.device import columns, product, spans_of
 from optimargin.loss import curvature, slope, value
 from optimargin.problem import Problem
@@ -118,8 +118,3 @@ def moments(X: Any, weight: Any) -> tuple[float, float, float]:
         A, AA = (A, A * A) if weight is None else (weight[span] @ A, weight[span] @ (A * A))
         total, squares = total + number(A), squares + number(AA)
     return total_of(weight, X.shape[0]), total, squares
-
-
-def total_of(weight: Any, n: int) -> float:
-    """What rows weigh together."""
-    return float(n) if weight is None else number(weight)

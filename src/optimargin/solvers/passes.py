@@ -167,18 +167,10 @@ def curved(problem: Problem, h: np.ndarray, v: np.ndarray) -> np.ndarray:
     """X' diag(h) X v in one pass over the rows; reads only those with a curvature."""
     if is_foreign(problem.y):
         return arraywise.curved(problem, h, v)
-    X = problem.matrix
 
     def task(part: slice) -> np.ndarray:
-        out = np.zeros_like(v)
-        for span in problem.spans(part):
-            own = h[span]
-            if problem.sketch is None or problem.sketch.holds(span):
-                rows = feature_rows(X, problem.constant, v, span)
-            else:  # no values are computed that are not needed
-                some = np.flatnonzero(own)
-                rows, own = feature_rows(X[span.start + some], problem.constant, v), own[some]
-            _curve(rows, rows._replace(w=out), own)
+        out, rows = np.zeros_like(v), feature_rows(problem.X, problem.bias, v, part)
+        _curve(rows, rows._replace(w=out), h[part])
         return out
 
     return _sum(spread(task, ranges(problem, len(v)), problem.threads))
