@@ -12,7 +12,8 @@ from optimargin.loss import odm
 from optimargin.problem import Problem, Start, Status, Stop, drive
 from optimargin.sketch import beside, footprint, make_sketch
 from optimargin.solvers.asked import Ask, abreast, answers
-from optimargin.solvers.landmark import Guide, LandmarkNewton, train_all
+from optimargin.solvers.guide import Guide
+from optimargin.solvers.landmark import LandmarkNewton, train_all
 from optimargin.solvers.place import Wish, place
 from optimargin.solvers.train import Plan, train
 

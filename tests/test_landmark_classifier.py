@@ -223,11 +223,12 @@ def test_rows_in_files_are_never_whole_in_memory(tmp_path):
     del A, part
     rows = open_rows(tmp_path)
     model = landmark(n_landmarks=50, landmarks="random", memory_limit="20MB", gamma=0.01)
+    model.fit(rows[:1000], b[:1000])  # loops are compiled before memory is counted
     tracemalloc.start()
     model.fit(rows, b)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 0.4 * size
+    assert peak < 0.25 * size
 
 
 # -- search ---------------------------------------------------------------------------------------

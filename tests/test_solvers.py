@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimargin.gram import make_gram
+from optimargin.gram import Gram, make_gram
 from optimargin.kernels import RBF, Linear
 from optimargin.loss import conjugate, hinge, is_smooth, odm, scaled, squared_hinge, value
 from optimargin.problem import Problem, Start, Status, Stop, drive
@@ -109,12 +109,10 @@ def test_a_linear_kernel_is_the_linear_machine(solver):
 
 
 def test_conjugate_gradients_and_factors_agree(monkeypatch):
-    import optimargin.solvers.kernel_newton as module
-
     exact = solve(kernel(1e4), KernelNewton())
-    monkeypatch.setattr(module, "_EXACT_UP_TO", 10)
+    monkeypatch.setattr(Gram, "exact_up_to", 10)
     for most in (10, 10_000):
-        monkeypatch.setattr(module, "_FACTOR_UP_TO", most)
+        monkeypatch.setattr(Gram, "factored_up_to", most)
         iterated = solve(kernel(1e4), KernelNewton())
         assert iterated.gap <= 1e-9
         assert iterated.primal == pytest.approx(exact.primal, rel=1e-8)

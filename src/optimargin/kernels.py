@@ -226,7 +226,8 @@ class Sigmoid:
 
     def diag(self, A: Any) -> np.ndarray:
         """Tanh of scaled squared norms."""
-        return namespace(A).tanh(self.gamma * sqnorms(A) + self.coef0)
+        norms = sqnorms(A)
+        return namespace(norms).tanh(self.gamma * norms + self.coef0)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from optimargin.threads import blas_threads, blocks, spans, spread
 
 _CACHE = 1 << 22  # bytes of a block that is filled, and read, while it stays in the cache
 _BLOCKS = 1 << 23  # bytes of the blocks that are at work
+_COPIES = 3  # rows of a block as they are read, relative to the centre, and with their norms
 _SAMPLE = 2_000  # rows on which the residual is measured, at most
 _ROWS = 64  # rows of a block at least
 _ROOM = 0.25  # share of the budget for several machines at the same time
@@ -83,8 +84,8 @@ class Sketch:
 
     @property
     def width(self) -> int:
-        """How many rows stay in the cache with their values."""
-        columns = self.shape[1] + self.X.shape[1]
+        """How many rows stay in the cache with their values and two copies on the way there."""
+        columns = self.shape[1] + _COPIES * self.X.shape[1]
         return max(_ROWS, _CACHE // (np.dtype(self.dtype).itemsize * columns))
 
     def __getitem__(self, rows: Any) -> np.ndarray:
