@@ -10,6 +10,7 @@ from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
+import numpy as np
 from sklearn.kernel_approximation import Nystroem
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
@@ -47,13 +48,19 @@ class Plan(NamedTuple):
 
 
 def settings(method: str, size: int, unit: float, quick: bool = False) -> list[Setting]:
-    """All that a method may choose from; ``unit`` is the width that "scale" stands for."""
+    """All that a method may choose from; ``unit`` is the width that "scale" stands for.
+
+    The least cost comes first, because a large one takes long with every method, and in random
+    order otherwise.
+    """
     multiples, costs = (MULTIPLES[:2], COSTS[:1]) if quick else (MULTIPLES, COSTS)
     shapes = SHAPES if method in (OURS, EXACT) else ((0.0, 0.0),)
     plans = [
         Plan(method, size, multiple * unit, C, mu, theta)
-        for multiple, C, (mu, theta) in product(multiples, costs, shapes)
+        for C, multiple, (mu, theta) in product(costs, multiples, shapes)
     ]
+    order = np.random.default_rng(0).permutation(len(plans)).tolist()
+    plans = sorted((plans[k] for k in order), key=lambda plan: plan.C)
     return [Setting(plan.words, partial(build, plan)) for plan in plans]
 
 

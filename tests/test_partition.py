@@ -10,6 +10,7 @@ from optimargin.kernels import RBF, Linear
 from optimargin.partition import (
     PARTITIONS,
     cells,
+    centres,
     clusters,
     deal,
     make_strata,
@@ -162,3 +163,9 @@ def test_clusters_of_very_wide_sparse_rows_are_refused():
     wide = sp.csr_array((1000, 1 << 20))
     with pytest.raises(ValueError, match="too many"):
         clusters(wide, 3, np.random.default_rng(0))
+
+
+def test_centres_of_rows_that_are_the_same_need_no_warning():
+    rows = np.repeat(np.arange(4.0)[:, None], 50, axis=0)
+    found = centres(rows, 12, np.random.default_rng(0))
+    assert set(found.ravel()) <= set(range(4))

@@ -11,6 +11,7 @@ blocks          rows that follow each other
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,7 +133,9 @@ def centres(X: Any, count: int, rng: np.random.Generator) -> np.ndarray:
             )
         X = X.toarray()
     first = X[rng.choice(len(X), count, replace=False)]
-    return kmeans2(X, first, iter=_ROUNDS, minit="matrix")[0].astype(X.dtype)
+    with warnings.catch_warnings():  # where rows are the same, some centres have none; they stay
+        warnings.simplefilter("ignore", UserWarning)
+        return kmeans2(X, first, iter=_ROUNDS, minit="matrix")[0].astype(X.dtype)
 
 
 def nearest(X: Any, centres: np.ndarray) -> np.ndarray:

@@ -28,6 +28,8 @@ _STALE = 2  # conjugate-gradient steps at least, before a new guide is made
 _GUIDE = 0.05  # products that a guide takes for each, in the time of a number read by such a step
 _ON_DEVICE = 16  # one row in so many makes a guide on a device, where products cost little
 _STALE_THERE = 4  # conjugate-gradient steps there, before a new guide is made
+_WORN = 4.0  # what was put in and taken out, over what is there, before a guide is made anew
+_HIGHER, _ATTEMPTS = 9.0, 12  # how much more is added to a diagonal at a time, and how often
 
 
 def make_guide(problem: Problem, part: Any, rng: np.random.Generator) -> Guide | DeviceGuide:
@@ -52,6 +54,7 @@ class Guide:
         self.most = max(_SAMPLE * S, _CHEAP * n // S)
         self.rows, self.h = np.empty(0, dtype=np.intp), np.empty(0)
         self.H = np.zeros((S, S), dtype=self.sketch.dtype)
+        self.moved = 0.0  # trace of all that was put in and taken out: its rounding stays
         self.factor, self.spent = self.H, np.inf
 
     def solve(self, r: np.ndarray) -> np.ndarray:
@@ -68,9 +71,9 @@ class Guide:
         work = min(len(other), len(rows)) + S / 6.0
         if self.spent <= max(_STALE, _GUIDE * S * work / (count + 4 * S)):
             return
-        if len(other) > len(rows):
+        if len(other) > len(rows) or self.moved > _WORN * _trace(self.H):
             other, change = rows, h
-            self.H[:] = 0.0
+            self.H[:], self.moved = 0.0, 0.0
         self.rows, self.h, self.spent = rows, h, 0.0
         with blas_threads(self.problem.threads, S):
             for sign in (1.0, -1.0):
@@ -84,13 +87,13 @@ class Guide:
             K = self.sketch[rows[part]]
             K *= np.sqrt(np.abs(change[part])).astype(K.dtype)[:, None]
             phi = whitened(L, K, in_place=True)
-            (np.add if sign > 0.0 else np.subtract)(self.H, phi.T @ phi, out=self.H)
-            del K, phi
+            more = phi.T @ phi
+            (np.add if sign > 0.0 else np.subtract)(self.H, more, out=self.H)
+            self.moved += _trace(more)
+            del K, phi, more
 
     def _factor(self, share: float) -> None:
-        H = self.H * self.H.dtype.type(share)
-        _raise(H)
-        self.factor = cholesky(H)
+        self.factor = _factored(self.H, self.moved, share)
 
 
 def _difference(
@@ -129,16 +132,24 @@ class DeviceGuide:
         some = taken(h, curved)
         share = number(h) / max(number(some), np.finfo(float).tiny)
         H = self.features.hessian(curved, some * share)
-        _raise(H, self.features.unit)
-        self.factor = cholesky(H)
+        self.factor = _factored(H, _trace(H), unit=self.features.unit)
 
 
-def _raise(H: Any, unit: Any = None) -> None:
-    """Add the identity, or what stands for it; where it drowns in rounding, more, until not."""
-    trace = number(cast(namespace(H).linalg.diagonal(H), "float64"))
-    rounding = 4.0 * float(np.finfo(name_of_dtype(H)).eps) * trace
-    if unit is None:
-        add_to_diagonal(H, max(1.0, rounding))
-        return
-    H += unit
-    add_to_diagonal(H, rounding)
+def _trace(H: Any) -> float:
+    return number(cast(namespace(H).linalg.diagonal(H), "float64"))
+
+
+def _factored(H: Any, scale: float, share: float = 1.0, unit: Any = None) -> Any:
+    """The factor of H times share and the identity, or what stands for it.
+
+    Where that drowns in the rounding of numbers of some scale, more is added, until it does not.
+    """
+    rounding = 4.0 * float(np.finfo(name_of_dtype(H)).eps) * share * scale
+    for _ in range(_ATTEMPTS):
+        A = H * share if unit is None else H + unit
+        add_to_diagonal(A, max(1.0, rounding) if unit is None else rounding)
+        try:
+            return cholesky(A)
+        except np.linalg.LinAlgError:
+            rounding *= _HIGHER
+    raise np.linalg.LinAlgError("the kernel values are not finite, or of no positive kernel")
