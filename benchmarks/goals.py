@@ -58,9 +58,13 @@ CASES = (
     Case(
         "phishing", ("phishing",), (250,), (Goal(1.0, below=0.001),), alone=(1000,), is_small=True
     ),
-    Case("a7a", _both("a7a"), (250,), (Goal(10.0),), alone=(1000,)),
+    Case("a7a", _both("a7a"), (250,), (Goal(10.0),), alone=(500, 1000)),
     Case(
-        "ijcnn1", _both("ijcnn1"), (1000,), (Goal(1.0, 0.994), Goal(2.0, 0.994)), alone=(2000, 3000)
+        "ijcnn1",
+        _both("ijcnn1"),
+        (1000,),
+        (Goal(1.0, 0.994), Goal(2.0, 0.994)),
+        alone=(2000, 3000, 4000),
     ),
     Case(
         "cod-rna",

@@ -2,8 +2,9 @@
 
 Protocol    one split of four fifths and a fifth (mnist has its own), float32 features in [0, 1]
 Settings    of each method and number of features from one grid of widths and costs (`plans`):
-            all of them on 6,000 rows, where there are more rows the best eight on 30,000, and
-            where there are many more the best of every width among these on all training rows;
+            all of them on 6,000 rows; where there are more rows the best eight on 30,000; where
+            there are many more the best two of every width on 30,000, and of these the best of
+            every width on all training rows;
             more than 4,000 features take the setting of the next number below, and a search has
             at least five rows for each feature
 Time        of one fit on all training rows at that setting, on all cores, in a process of its
@@ -46,8 +47,12 @@ class Rung(NamedTuple):
 
 
 ONCE = (Rung(6_000, 3, 1),)
-TWICE = (Rung(6_000, 1, 8), Rung(30_000, 1, 1))  # more rows want narrower kernels
-THRICE = (*TWICE[:1], Rung(30_000, 1, 1, is_each_width=True), Rung(10**9, 1, 1))
+TWICE = (Rung(6_000, 1, 8), Rung(30_000, 3, 1))  # more rows want narrower kernels
+THRICE = (
+    Rung(6_000, 1, 2, is_each_width=True),
+    Rung(30_000, 1, 1, is_each_width=True),
+    Rung(10**9, 1, 1),
+)
 _ENOUGH = 4000  # features at which a setting is chosen, at most
 _SHARE = 0.125  # of the time limit, for pipelines that take long whatever the setting
 _LONGER = 3.0  # times the limit, for the fit at the chosen setting

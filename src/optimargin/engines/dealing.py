@@ -244,11 +244,6 @@ def _joined(pieces: list[Chunk], order: tuple[int, int]) -> Chunk:
     )
 
 
-def number(part: int) -> int:
-    """Where a part is: a number is its own place."""
-    return int(part)
-
-
 def arrived(
     lease: str, generation: int, parts: Sequence[int], k: int, pairs: Iterable[tuple[int, Any]]
 ) -> Iterator[Facts]:

@@ -42,7 +42,7 @@ def deal(
     if dtype not in (None, "float32", "float64"):
         raise ValueError(f"dtype: must be 'float32', 'float64' or None, not {dtype!r}.")
     kind = _checked(frame, names)
-    column = frame.select(_column(names.features).alias("features"))
+    column = frame.select(_features(frame, names).alias("features"))
     few = lease.run(column.limit(_FEW).toArrow).column("features")
     if len(few) == 0:
         raise ValueError("frame: has no rows.")
@@ -63,14 +63,18 @@ def deal(
     return found._replace(near=centres(pool, min(wanted, pool.shape[0]), rng))
 
 
-def pairs(frame: Any, names: Names, deal: Deal) -> Any:
-    """The number of a part and a chunk of its rows, for all rows of a frame."""
-    wanted = [_column(names.features).alias("features"), _column(names.label).cast("double")]
+def pairs(frame: Any, names: Names, deal: Deal, lease: Lease) -> Any:
+    """The number of a part and a chunk of its rows, in the partition of that number.
+
+    Java moves the chunks: an RDD's own shuffle would take them through Python once more.
+    """
+    wanted = [_features(frame, names).alias("features"), _column(names.label).cast("double")]
     wanted[1] = wanted[1].alias("label")
     for name, column, kind in (("weight", names.weight, "double"), ("part", names.part, "long")):
         if column is not None:
             wanted.append(_column(column).cast(kind).alias(name))
-    return frame.select(*wanted).mapInArrow(partial(dealt, deal), "part int, chunk binary").rdd
+    chunks = frame.select(*wanted).mapInArrow(partial(dealt, deal), "part int, chunk binary")
+    return lease.run(lambda: chunks.repartitionById(deal.parts, "part").rdd)
 
 
 def check(facts: Iterable[Facts], lease: Lease) -> None:
@@ -105,6 +109,29 @@ def _checked(frame: Any, names: Names) -> str:
         f"features: column {names.features!r} must hold vectors or arrays of numbers, not"
         f" {kind.simpleString()}."
     )
+
+
+def _features(frame: Any, names: Names) -> Any:
+    from pyspark.ml.linalg import VectorUDT
+
+    column = _column(names.features)
+    is_vector = isinstance(frame.schema[names.features].dataType, VectorUDT)
+    return unwrapped(column) if is_vector else column
+
+
+def unwrapped(vectors: Any) -> Any:
+    """Vectors as their parts, as Arrow takes them quickly.
+
+    A dense vector's indices are null, and Spark takes four times as long to hand such rows to
+    Python as it does where they are empty.
+    """
+    from pyspark.sql import functions as F
+
+    parts = F.unwrap_udt(vectors)
+    none = F.array().cast("array<int>")
+    fields = {name: parts[name] for name in ("type", "size", "indices", "values")}
+    fields["indices"] = F.coalesce(fields["indices"], none)
+    return F.when(vectors.isNotNull(), F.struct(*(v.alias(k) for k, v in fields.items())))
 
 
 def _column(name: str) -> Any:

@@ -163,7 +163,7 @@ class SparkEngine:
         count = lease.sc.defaultParallelism if n_partitions is None else n_partitions
         rule = frames.Rule(how, strata, Linear() if kernel is None else kernel, seed)
         deal = frames.deal(frame, names, rule, (count, classes, dtype), lease)
-        pairs = frames.pairs(frame, names, deal).partitionBy(count, dealing.number)
+        pairs = frames.pairs(frame, names, deal, lease)
 
         def source(generation: int, wanted: Sequence[int], held: list[Any]) -> Any:
             write = partial(dealing.arrived, lease.id, generation, tuple(wanted))

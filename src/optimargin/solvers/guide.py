@@ -22,7 +22,7 @@ from optimargin.partition import thinned
 from optimargin.problem import Problem
 from optimargin.threads import blas_threads, spans
 
-_SAMPLE = 4  # rows in the guide for each landmark, or ..
+_SAMPLE = 3  # rows in the guide for each landmark, or ..
 _CHEAP = 20  # .. so many for each row and landmark: they take as long as a pass
 _STALE = 2  # conjugate-gradient steps at least, before a new guide is made
 _GUIDE = 0.05  # products that a guide takes for each, in the time of a number read by such a step

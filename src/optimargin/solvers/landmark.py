@@ -2,13 +2,13 @@
 
 Problem   min_w P(w) over the features phi(x) = L^{-1} k(Z, x) of S landmarks
 Update    (I + Phi' diag(h) Phi) p = -grad P(w) by conjugate gradients, then an exact line search;
-          they are guided (preconditioned) by the same matrix made of 4 S of the rows
+          they are guided (preconditioned) by the same matrix made of 3 S of the rows
           that have a curvature, factored
 Source    math.md section 7.  Phi is never formed: a product with it is one with the kernel values
           and one with L, so a pass is O(n S), and rows without curvature are not read
 Cost      a step takes a pass for the gradient, one for the new margins and one over the curved
           rows for each conjugate-gradient step, of which there are a few; the guide 8 S^3, less
-          where few rows changed.  On fewer rows than 4 S it is the matrix itself
+          where few rows changed.  On fewer rows than 3 S it is the matrix itself
 Machines  one against the rest, or pairs, go on side by side: they ask for passes, and one read of
           the kernel values answers all (see `asked`)
 

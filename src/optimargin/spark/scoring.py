@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from optimargin.classes import winners
+from optimargin.engines.frames import unwrapped
 from optimargin.spark.arrowrows import rows_of
 
 _RETURNS = "struct<prediction: double, raw: array<double>>"
@@ -29,7 +30,7 @@ def scored(classifier: Any, features: Column, kind: DataType) -> Column:
 
     For two classes the scores are -f and f.
     """
-    given = F.unwrap_udt(features) if isinstance(kind, VectorUDT) else features
+    given = unwrapped(features) if isinstance(kind, VectorUDT) else features
     single = copy(classifier).set_params(n_jobs=1)  # other cores have other tasks
 
     def score(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
