@@ -226,7 +226,9 @@ def test_half_precision_features_are_rounded_once(size):
     rng = np.random.default_rng(size)
     place = "cuda" if _has_gpu() else "cpu"
     K = torch.asarray(rng.random((40, size)), device=place)
-    M = torch.tril(torch.asarray(rng.normal(size=(size, size)) * 20.0, device=place))
+    # as much on the diagonal as keeps the inverse of a random triangle finite
+    M = np.tril(rng.normal(size=(size, size)) / np.sqrt(size)) + 2.0 * np.eye(size)
+    M = torch.asarray(20.0 * M, device=place)
     M /= (K @ M.T).abs().max(dim=0).values[:, None]
     triangle = devices.Triangle(M, "float16")
     found = triangle.applied(K.float()).double()
