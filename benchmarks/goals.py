@@ -83,7 +83,7 @@ CASES = (
         positive=1,
         is_beyond_svc=True,
     ),
-    Case("mnist", _both("mnist"), (1000,), (Goal(5.0, 0.98),), alone=(1150, 1500), has_test=True),
+    Case("mnist", _both("mnist"), (1000,), (Goal(5.0, 0.98),), alone=(1250, 1500), has_test=True),
 )
 QUICK = Case(GENERATED, (), (20, 40), (Goal(1.0, below=0.1), Goal(1.0, 0.7)), is_small=True)
 

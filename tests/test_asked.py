@@ -156,6 +156,21 @@ def test_a_guide_that_follows_is_one_made_anew(most):
         np.testing.assert_allclose(L @ L.T, wanted, rtol=1e-8, atol=1e-8)
 
 
+def test_a_guide_forgets_what_has_been_taken_out():
+    """In single precision the rounding of rows that weighed much would drown those that stay."""
+    problem = posed(dtype=np.float32)
+    guide = Guide(problem, np.random.default_rng(1))
+    guide.most = 10_000
+    h = np.where(np.arange(600) < 200, 1e9, 1.0)
+    guide.meet(np.arange(600), h)
+    guide.spent = np.inf
+    guide.meet(np.arange(200, 600), h[200:])
+    phi = problem.sketch.features()[200:600].astype(float)
+    L = np.tril(guide.factor).astype(float)
+    wanted = np.eye(S) + phi.T @ phi
+    np.testing.assert_allclose(L @ L.T, wanted, rtol=1e-3, atol=1e-4 * np.trace(wanted))
+
+
 def test_a_guide_stays_until_a_new_one_pays():
     guide = Guide(posed(), np.random.default_rng(1))
     rows = np.arange(300)

@@ -31,8 +31,8 @@ _INLINE = 1 << 16  # bytes that travel with every task; more are a broadcast
 _SWEEPS = 3  # attempts to reach all executors with a request to remove files
 
 _INSTALL = (
-    "pyspark 4 and Java 17 or newer are needed: pip install 'optimargin[spark]', and a Java runtime"
-    " (a JRE or JDK 17) with JAVA_HOME set or java on the PATH."
+    "pyspark 4.1 or newer and Java 17 or newer are needed: pip install 'optimargin[spark]', and a"
+    " Java runtime (a JRE or JDK 17) with JAVA_HOME set or java on the PATH."
 )
 
 

@@ -28,7 +28,7 @@ _STALE = 2  # conjugate-gradient steps at least, before a new guide is made
 _GUIDE = 0.05  # products that a guide takes for each, in the time of a number read by such a step
 _ON_DEVICE = 16  # one row in so many makes a guide on a device, where products cost little
 _STALE_THERE = 4  # conjugate-gradient steps there, before a new guide is made
-_WORN = 4.0  # what was put in and taken out, over what is there, before a guide is made anew
+_WORN = 4.0  # what was put in and taken out, over what stays, before a guide is made anew
 _HIGHER, _ATTEMPTS = 9.0, 12  # how much more is added to a diagonal at a time, and how often
 
 
@@ -71,7 +71,9 @@ class Guide:
         work = min(len(other), len(rows)) + S / 6.0
         if self.spent <= max(_STALE, _GUIDE * S * work / (count + 4 * S)):
             return
-        if len(other) > len(rows) or self.moved > _WORN * _trace(self.H):
+        was, stays = float(self.h.sum()), float(h.sum())
+        is_worn = self.moved * was > _WORN * stays * _trace(self.H)
+        if len(other) > len(rows) or is_worn:
             other, change = rows, h
             self.H[:], self.moved = 0.0, 0.0
         self.rows, self.h, self.spent = rows, h, 0.0
