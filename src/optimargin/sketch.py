@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from optimargin.expansion import sums
-from optimargin.landmarks import Landmarks, whitened
+from optimargin.landmarks import Landmarks
 from optimargin.memory import in_words
 from optimargin.partition import thinned
 from optimargin.threads import blas_threads, blocks, spans, spread
@@ -133,13 +133,6 @@ class Sketch:
     def inward(self, g: np.ndarray) -> np.ndarray:
         """What a pass says, in features."""
         return self.landmarks.contract(g[:-1])
-
-    def hessian(self, rows: np.ndarray, h: np.ndarray) -> np.ndarray:
-        """Phi' diag(h) Phi of some rows, in the precision of the values."""
-        K = self[rows]
-        K *= np.sqrt(h).astype(K.dtype)[:, None]
-        phi = whitened(self.landmarks.factor, K, in_place=True)
-        return phi.T @ phi
 
     def part(self, rows: np.ndarray) -> Sketch:
         """Some of the rows, their values kept."""

@@ -33,7 +33,6 @@ from optimargin.arrays import (
     taken,
     zeros,
 )
-from optimargin.cholesky import add_to_diagonal
 from optimargin.classes import signs
 from optimargin.features import Features, make_features
 from optimargin.kernels import Kernel
@@ -44,13 +43,12 @@ from optimargin.landmarks import (
     moved,
     pivoted_cholesky,
 )
-from optimargin.loss import curvature, dual_of, scaled, slope, value
+from optimargin.loss import dual_of, value
 from optimargin.memory import in_words
 from optimargin.partition import centres
-from optimargin.problem import Problem, Start, Stop, drive
+from optimargin.problem import Problem, Start, Stop
 from optimargin.sketch import Sketch, footprint, make_sketch
-from optimargin.solvers.landmark import LandmarkNewton
-from optimargin.solvers.passes import gradient
+from optimargin.solvers.landmark import train_all
 from optimargin.threads import blas_threads
 
 HOW = ("margin", "greedy", "random", "kmeans")
@@ -123,9 +121,8 @@ def place(problem: Problem, wish: Wish, seed: int) -> tuple[Problem, list[Start]
     if wish.joint and not is_foreign(problem.y):
         _check_features(problem, landmarks, wish)
     limit = footprint(problem.n, len(landmarks), 0) if wish.joint else wish.limit
-    machines = 1 if wish.joint or problem.classes == 2 else problem.classes
-    sketch = wish.sketch(problem, landmarks, limit, machines)
-    seen = 1 if problem.classes > 2 else pool_size(problem.n, len(landmarks))
+    sketch = wish.sketch(problem, landmarks, limit, 1 if wish.joint else _count(problem))
+    seen = pool_size(problem.n, len(landmarks))
     return replace(problem, sketch=sketch), [Start(coef, seen=seen) for coef in models]
 
 
@@ -236,7 +233,7 @@ def _grown(
         count = max(most // _FIRST if most >= _FIRST * _FEW else most // 2, 1)
     places, models, before = order[:count], Models(), np.inf
     while count < most or judges is not None:
-        sketch = wish.sketch(some, wish.at(some, places), wish.limit)
+        sketch = wish.sketch(some, wish.at(some, places), wish.limit, _count(some))
         models = _models(replace(some, sketch=sketch), models, seed)
         if judges is not None:
             loss = _loss(judges, sketch, models)
@@ -313,15 +310,9 @@ def _unlike(sketch: Sketch | Features, rows: np.ndarray, pulls: Pulls, count: in
     return pivots[: min(rank, count)] - 1
 
 
-def some_rows(problem: Problem, chosen: np.ndarray) -> Problem:
-    """The problem on some of the rows, which count for all."""
-    return replace(
-        problem,
-        X=problem.X[chosen],
-        y=problem.y[chosen],
-        weight=None if problem.weight is None else problem.weight[chosen],
-        loss=scaled(problem.loss, problem.n / len(chosen)),
-    )
+def _count(problem: Problem) -> int:
+    """How many machines there are: one for two classes, else one for each."""
+    return 1 if problem.classes == 2 else problem.classes
 
 
 def _sides(problem: Problem) -> list[np.ndarray]:
@@ -331,28 +322,13 @@ def _sides(problem: Problem) -> list[np.ndarray]:
 
 
 def _models(problem: Problem, before: Models, seed: int) -> Models:
-    """About the machine of two classes, or a first guess of each class against the rest.
-
-    The guess is a Newton step from zero, where all rows have the same curvature in
-    every class, so one factor serves them all.
-    """
-    sketch, sides = problem.sketch, _sides(problem)
+    """About the machine of two classes, or those of each class against the rest."""
+    sketch = problem.sketch
     assert sketch is not None
-    landmarks = sketch.landmarks
-    if len(sides) == 1:
-        first = Start(before[0] if before else zeros(len(landmarks), problem.y))
-        points = LandmarkNewton(seed, _ROUGH.tol).points(problem.binary(sides[0]), first)
-        return [drive(points, _ROUGH).coef]
-    losses, xp = problem.losses, namespace(sides[0])
-    h, pull = (f(losses, zeros(problem.n, problem.y)) for f in (curvature, slope))
-    with blas_threads(problem.threads, len(landmarks)):
-        H = cast(sketch.hessian(np.arange(problem.n), h), "float64")
-        if isinstance(sketch, Features):
-            H = sketch.triangle.straight(sketch.triangle.straight(H).T)
-        add_to_diagonal(H, 1.0)
-        G = [sketch.inward(gradient(problem, pull * y)) for y in sides]
-        B = landmarks.expand(-xp.linalg.solve(H, xp.stack(G, axis=1)).T)
-        return [B[m, ...] for m in range(len(sides))]
+    machines = [problem.binary(side) for side in _sides(problem)]
+    zero = zeros(len(sketch.landmarks), problem.y)
+    starts = [Start(b) for b in before or [zero] * len(machines)]
+    return [found.coef for found in train_all(problem, machines, starts, _ROUGH, seed)]
 
 
 class Pulls(NamedTuple):
