@@ -1,10 +1,9 @@
 """Kernel machines on many rows by landmarks: accuracy and time against SVC and two pipelines.
 
 Protocol    one split of four fifths and a fifth (mnist has its own), float32 features in [0, 1]
-Settings    of each method and number of features from one grid of widths and costs (`plans`):
-            all of them on 6,000 rows; where there are more rows the best eight on 30,000; where
-            there are many more the best two of every width on 30,000, and of these the best of
-            every width on all training rows;
+Settings    of each method and number of features from one grid of widths and costs (`plans`), by
+            cross-validation on 6,000 training rows, then 30,000 where there are more, then all
+            of them where there are many more; from coarse to fine, and uphill (`uphill`);
             more than 4,000 features take the setting of the next number below, and a search has
             at least five rows for each feature
 Time        of one fit on all training rows at that setting, on all cores, in a process of its
@@ -15,17 +14,13 @@ Growth      see `growth`
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from sklearn.model_selection import StratifiedKFold
 
-from benchmarks import data, goals, growth, pictures, plans, prediction
-from benchmarks.choice import Setting, View, tally
+from benchmarks import data, goals, growth, pictures, plans, prediction, uphill
 from benchmarks.goals import CASES, QUICK, Case
 from benchmarks.kept import Kept, Record
 from benchmarks.methods import NotInstalled, Options
@@ -33,39 +28,18 @@ from benchmarks.report import Table, say
 from benchmarks.timing import timed
 from benchmarks.trial import UNFINISHED, Rows, attempt
 
-
-class Rung(NamedTuple):
-    """A step of the search: how many rows, how many of three folds, how many settings go on.
-
-    ``left`` of them in all, or of every width of the kernel.
-    """
-
-    rows: int
-    folds: int
-    left: int
-    is_each_width: bool = False
-
-
-ONCE = (Rung(6_000, 3, 1),)
-TWICE = (Rung(6_000, 1, 8), Rung(30_000, 3, 1))  # more rows want narrower kernels
-THRICE = (
-    Rung(6_000, 1, 2, is_each_width=True),
-    Rung(30_000, 1, 1, is_each_width=True),
-    Rung(10**9, 1, 1),
-)
 _ENOUGH = 4000  # features at which a setting is chosen, at most
 _SHARE = 0.125  # of the time limit, for pipelines that take long whatever the setting
 _LONGER = 3.0  # times the limit, for the fit at the chosen setting
 _FEW = 300
-_MANY, _VERY_MANY = 12_000, 50_000  # rows from which a second step pays, and a third
 
 
 def run(options: Options) -> Iterator[Table]:
     """Every method on every set, the goals, the rivals at equal features, and growth."""
     path = None if options.results is None else options.results / "landmark.jsonl"
-    kept = Kept(
-        path, (plans.MULTIPLES, plans.COSTS, plans.SHAPES, plans.ROWS_EACH, ONCE, TWICE, THRICE)
-    )
+    rungs = uphill.ONCE, uphill.TWICE, uphill.THRICE
+    recipe = plans.MULTIPLES, plans.COSTS, plans.SHAPES, plans.ROWS_EACH, *rungs
+    kept = Kept(path, recipe)
     kept.records = [r for r in kept.records if not _was_cut(r) or r["limit"] >= options.limit]
     cases = (QUICK,) if options.quick else [c for c in CASES if options.wants(c.name)]
     found = {case: list(_records(case, kept, options)) for case in cases}
@@ -79,7 +53,7 @@ def run(options: Options) -> Iterator[Table]:
 
 def _was_cut(r: Record) -> bool:
     """Whether more time might tell more: such a record gives way when the limit is raised."""
-    return "untried" in r or r.get("status") == UNFINISHED
+    return r.get("is_cut", False) or r.get("status") == UNFINISHED
 
 
 def _records(case: Case, kept: Kept, options: Options) -> Iterator[Record]:
@@ -124,53 +98,20 @@ def measure(
 ) -> Record:
     """The search and the fit of one method; no search where a setting is ``known``."""
     unit = 1.0 / (rows.A.shape[1] * float(rows.A.var(dtype=np.float64)))
-    settings = plans.settings(method, size, unit, options.quick)
+    grid = plans.grid(method, size, unit, options.quick)
     limit = options.limit * (_SHARE if method in (plans.PIPELINE, plans.SNAP) else 1.0)
     head: Record
     if known is None:
-        few = settings[0].make(_FEW)
+        few = next(iter(grid.values())).make(_FEW)
         timed(partial(few.fit, rows.A[:_FEW], rows.a[:_FEW]))  # compiled before the clock starts
-        seconds, (chosen, tried) = timed(partial(search, settings, rows, limit))
-        head = {"chosen": chosen.words, "search": seconds}
-        head |= {"untried": len(settings) - tried} if tried < len(settings) else {}
+        seconds, (chosen, fits, is_cut) = timed(partial(uphill.search, grid, rows, limit))
+        head = {"chosen": chosen.words, "search": seconds, "fits": fits, "is_cut": is_cut}
     else:
-        chosen = next(s for s in settings if s.words == known["chosen"])
-        head = {key: known[key] for key in ("chosen", "search", "untried") if key in known}
+        chosen = next(s for s in grid.values() if s.words == known["chosen"])
+        head = {key: known[key] for key in ("chosen", "search", "fits", "is_cut")}
     found = attempt(chosen.make, rows, options.repeats, _LONGER * limit)
     say(f"  {chosen.words}: {found}")
     return {**head, **found}
-
-
-def search(settings: Sequence[Setting], rows: Rows, limit: float) -> tuple[Setting, int]:
-    """The most accurate setting on some of the training rows, and how many were tried.
-
-    They are tried as they come; a step ends after ``limit`` seconds.
-    """
-    left, tried = list(range(len(settings))), 0
-    n = len(rows.a)
-    for rung in THRICE if n >= _VERY_MANY else TWICE if n >= _MANY else ONCE:
-        view, y = View("", rows.A[: rung.rows], rows.A[:0]), rows.a[: rung.rows]
-        folds = list(StratifiedKFold(3).split(view.train, y))[: rung.folds]
-        hits: dict[int, float] = {}
-        began = time.perf_counter()
-        for k in left:
-            hits[k] = tally({"": [settings[k]]}, [view], y, folds)[""].item()
-            if time.perf_counter() - began > limit:
-                break
-        tried = max(tried, len(hits))
-        left = _best(hits, settings, rung)
-    return settings[left[0]], tried
-
-
-def _best(hits: dict[int, float], settings: Sequence[Setting], rung: Rung) -> list[int]:
-    """The settings that go on, best first."""
-    left, widths = [], Counter[str]()
-    for k in sorted(hits, key=lambda k: (-hits[k], k)):
-        width = settings[k].words.partition(",")[0] if rung.is_each_width else ""
-        widths[width] += 1
-        if widths[width] <= rung.left:
-            left.append(k)
-    return left
 
 
 def _methods(found: dict[Case, list[Record]], options: Options) -> Table:
@@ -185,8 +126,8 @@ def _methods(found: dict[Case, list[Record]], options: Options) -> Table:
         "Seconds of the fit on all training rows at the chosen setting, the best of up to"
         f" {options.repeats} where it is short; stopped at {_LONGER * options.limit:g} s, Nystroem"
         f" + LinearSVC and Snap ML at {_SHARE * _LONGER * options.limit:g} s. Search: seconds to"
-        f" choose among the settings, of which none is tried after {options.limit:g} s (theirs"
-        f" {_SHARE * options.limit:g} s)."
+        f" choose among the settings; a step of it that took {options.limit:g} s (theirs"
+        f" {_SHARE * options.limit:g} s) is cut."
         " Peak: what the fit adds to the process."
         f" gamma of {_list(plans.MULTIPLES)} times 1 / (features x variance), C of"
         f" {_list(plans.COSTS)} for a row, ours with lam = C n (1-theta)^2 and (mu, theta) of"
@@ -204,8 +145,8 @@ def _cells(r: Record) -> list[Any]:
     accuracy = f"{r['accuracy']:.4f}" if "accuracy" in r else ""
     peak = f"{r['memory'] / 1e6:.0f}" if "memory" in r else ""
     head = [r["data"], f"{r['rows']:,}", r["method"], r["size"] or "", r.get("chosen", "")]
-    untried = f"{r['untried']} settings untried" if "untried" in r else ""
-    note = "; ".join(filter(None, (r.get("status", ""), untried)))
+    cut = "search cut" if r.get("is_cut") else ""
+    note = "; ".join(filter(None, (r.get("status", ""), cut)))
     return [*head, accuracy, r.get("seconds", ""), r.get("search", ""), peak, note]
 
 

@@ -10,13 +10,13 @@ from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
-import numpy as np
 from sklearn.kernel_approximation import Nystroem
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
 from benchmarks.choice import Setting
 from benchmarks.peers import intelex, snapml
+from benchmarks.uphill import Place
 from optimargin import ODMClassifier
 
 OURS, EXACT = "landmark", "auto, exact"
@@ -25,7 +25,7 @@ METHODS = (OURS, EXACT, SVC, PIPELINE, SNAP)
 SIZED = (OURS, PIPELINE, SNAP)  # those with a number of features
 PEERS = (SVC, PIPELINE, SNAP)
 MULTIPLES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # gamma, in units of 1 / (features x variance)
-COSTS = (1.0, 10.0, 100.0, 1000.0)
+COSTS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 SHAPES = ((0.5, 0.1), (0.1, 0.6))  # mu, theta
 ROWS_EACH = 5  # rows for each feature at least: a search on few rows has fewer features
 
@@ -47,21 +47,18 @@ class Plan(NamedTuple):
         return f"gamma={self.gamma:.3g}, C={self.C:g}{shape}"
 
 
-def settings(method: str, size: int, unit: float, quick: bool = False) -> list[Setting]:
+def grid(method: str, size: int, unit: float, quick: bool = False) -> dict[Place, Setting]:
     """All that a method may choose from; ``unit`` is the width that "scale" stands for.
 
-    The least cost comes first, because a large one takes long with every method, and in random
-    order otherwise.
+    The least cost comes first, because a large one takes long with every method.
     """
     multiples, costs = (MULTIPLES[:2], COSTS[:1]) if quick else (MULTIPLES, COSTS)
     shapes = SHAPES if method in (OURS, EXACT) else ((0.0, 0.0),)
-    plans = [
-        Plan(method, size, multiple * unit, C, mu, theta)
-        for C, multiple, (mu, theta) in product(costs, multiples, shapes)
-    ]
-    order = np.random.default_rng(0).permutation(len(plans)).tolist()
-    plans = sorted((plans[k] for k in order), key=lambda plan: plan.C)
-    return [Setting(plan.words, partial(build, plan)) for plan in plans]
+    found = {}
+    for (i, C), (j, multiple), (k, shape) in product(*map(enumerate, (costs, multiples, shapes))):
+        plan = Plan(method, size, multiple * unit, C, *shape)
+        found[i, j, k] = Setting(plan.words, partial(build, plan))
+    return found
 
 
 def build(plan: Plan, n: int) -> Any:

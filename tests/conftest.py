@@ -18,6 +18,8 @@ import matplotlib
 import pytest
 from hypothesis import settings
 
+from spark_ending import SPARK
+
 ROOT = Path(__file__).resolve().parent.parent
 DIGEST = hashlib.sha256()
 for source in sorted((ROOT / "src").rglob("*.py")):
@@ -60,19 +62,8 @@ def spark(why_no_spark):
         "PYTHONWARNINGS": "ignore",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    settings = {
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.executor.memory": "1g",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.locality.wait": "500ms",
-        "spark.sql.codegen.wholeStage": "false",  # many small queries: compiling them is the cost
-        "spark.sql.shuffle.partitions": "2",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
     builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("optimargin tests")
-    for name, setting in settings.items():
+    for name, setting in SPARK.items():
         builder = builder.config(name, setting)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")  # executors that die are part of the tests

@@ -8,9 +8,19 @@ import time
 from glob import glob
 
 import numpy as np
-from pyspark.sql import SparkSession
 
-from optimargin.spark import SparkLinearSVMClassifier
+# Small sessions that start soon: for all tests, see `conftest.py`.
+SPARK = {
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.memory": "1g",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.locality.wait": "500ms",
+    "spark.sql.codegen.wholeStage": "false",  # many small queries: compiling them is the cost
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
 
 
 def soon(call):
@@ -32,14 +42,12 @@ def soon(call):
 
 
 def main():
+    from pyspark.sql import SparkSession
+
+    from optimargin.spark import SparkLinearSVMClassifier
+
     builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("ending")
-    for name, value in {
-        "spark.driver.memory": "1g",
-        "spark.executor.memory": "1g",
-        "spark.local.dir": sys.argv[1],
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }.items():
+    for name, value in {**SPARK, "spark.local.dir": sys.argv[1]}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     context = session.sparkContext

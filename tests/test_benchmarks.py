@@ -3,6 +3,7 @@
 import importlib
 import json
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,36 @@ def test_a_search_on_few_rows_has_fewer_features(benchmark):
     assert [plans.build(ours, n).n_landmarks for n in (3, 1000, 10_000)] == [1, 200, 500]
     pipeline = plans.build(plans.Plan(plans.PIPELINE, 500, 1.0, 1.0), 1000)
     assert pipeline[0].n_components == 200
+
+
+class Guess:
+    """Right about so many of a hundred rows, whose labels are their features."""
+
+    def __init__(self, n, right):
+        self.wrong = 100 - right
+
+    def fit(self, X, y):
+        return self
+
+    def predict(self, X):
+        return np.where(np.arange(len(X)) % 100 < self.wrong, 1.0 - X[:, 0], X[:, 0])
+
+
+def test_a_search_climbs_to_the_best_setting_from_where_a_coarse_one_ends(benchmark):
+    choice, uphill, trial = (benchmark(name) for name in ("choice", "uphill", "trial"))
+    best = (3, 5, 1)
+    grid = {
+        place: choice.Setting(f"{place}", partial(Guess, right=90 - 10 * off))
+        for place in product(range(6), range(7), range(2))
+        if (off := sum(abs(a - b) for a, b in zip(place, best, strict=True))) < 9
+    }
+    y = np.tile([0.0, 1.0], 600)
+    rows = trial.Rows(y[:, None], y, y[:0, None], y[:0])
+    found = uphill.search(grid, rows, limit=60.0)
+    assert found.setting.words == f"{best}"
+    assert found.fits < 3 * len(grid)
+    assert not found.is_cut
+    assert uphill.search(grid, rows, limit=0.0).is_cut
 
 
 def test_sodm_is_followed_level_by_level(benchmark, tmp_path, capsys):
