@@ -1,14 +1,21 @@
 """Semi-smooth Newton for kernel machines, in the expansion over the rows.
 
 Problem   min P over f = K b; P is piecewise quadratic
-Update    on the rows I that are on a curved piece, with h their curvature and z their
-          target score, (K_II + diag(1/h)) b_I = z_I, all other b_i = 0; then an exact
-          line search over the pieces between the old and the new expansion
-Source    math.md section 1 (Newton); the system is factored while it is small.  Beyond,
-          conjugate gradients are guided (preconditioned) by its factor in single
-          precision if the memory limit has room for one, and else by a pivoted Cholesky
-          factor K ~ F F' and the diagonal that leaves out
-Cost      a step applies K twice, and once for each conjugate-gradient step; K is kept
+Update    on the rows I that are off the flat piece, with the ridge and the target score z of
+          their piece, (K_II + diag(ridge)) b_I = z_I, all other b_i = 0.  That is taken if P
+          or the gap is the least so far; else an exact line search goes as far as P falls
+Pieces    a row's next piece is where its own best dual step leads (`loss.dual_step`), which
+          does not waver when a margin is a rounding from the edge; one whose dual variable is
+          on the wrong side rests for a step.  Where this gains nothing, it is the piece of the
+          margin, for which every good enough direction descends
+Source    math.md section 1 (Newton), as a primal-dual active set method; ours: the certificate
+          and the guides.  A system is factored while it is small.  Beyond, conjugate gradients
+          are guided (preconditioned) by K ~ F F' + a diagonal over random rows, more of them
+          where these do not do, and then by a factor in single precision, if the memory
+          limit has room for one
+Gap       the expansion is its own dual point, a_i = y_i b_i, where that is feasible, and
+          P - D = |w - w(a)|^2 / 2 + sum_i loss_i(u_i) + psi_i(a_i) + a_i u_i
+Cost      a step applies K once, and K_II once for each conjugate-gradient step; K is kept
           or computed in blocks as the memory limit allows
 """
 
@@ -16,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -38,7 +46,7 @@ from optimargin.arrays import (
 )
 from optimargin.cholesky import add_to_diagonal, cholesky, solve
 from optimargin.device import times
-from optimargin.gram import Gram, part
+from optimargin.gram import Gram, product
 from optimargin.kernelmatrix import KernelMatrix
 from optimargin.landmarks import Pivoted, factor_of, squares, whitened
 from optimargin.linesearch import best_step
@@ -50,6 +58,7 @@ from optimargin.solvers.newton import Newton
 
 _STIFF = 1000.0  # stiffness beyond which coordinate descent is slower
 _RANKS = (200, 600)  # of guides
+_BYTES = 64  # for each value of one, so that it leaves room for a copy of the system
 _TRIALS = 30  # steps that one of these may take
 _MOST = 300  # steps that a factor may take
 _COARSE = 0.1  # share of the gap that a step may leave
@@ -190,7 +199,7 @@ class _System(NamedTuple):
         if isinstance(gram, Gram) and len(active) <= _WORTH_A_COPY * gram.n and gram.is_whole:
             room = gram.spare - 4 * len(active) ** 2  # beside a factor
             if gram.kept.itemsize * len(active) ** 2 <= room:
-                return replace(part(gram, active), threads=gram.threads).apply
+                return partial(product, gram.square(active, gram.dtype), threads=gram.threads)
         return lambda v: taken(gram.apply(placed(gram.n, active, v)), active)
 
 
@@ -210,24 +219,25 @@ class _Guides:
     def solutions(self, system: _System, x: Any, goal: float) -> Iterator[Any]:
         """Better and better solutions of a system, until the gap they leave is the goal."""
         gram, active, ridge = self.gram, system.active, system.ridge
-        product, highest = system.product(), len(self.ranks) - 1
+        apply, highest = system.product(), len(self.ranks) - 1
         fits = _fits(gram, active.shape[0])
         while not fits or self.level <= highest:
             self.level = min(self.level, highest)
             self.low_rank = self.low_rank or _sampled(gram, self.ranks[self.level], self.seed)
             guide = _low_rank(self.low_rank, active, ridge)
             most = _TRIALS if fits or self.level < highest else _MOST
-            x, left = yield from _conjugate_gradients(system, product, x, guide, goal, most)
+            x, left = yield from _conjugate_gradients(system, apply, x, guide, goal, most)
             if left <= goal or most == _MOST:
                 return
             self.level, self.low_rank = self.level + 1, None
+            del guide  # there may not be room for two
         guide = _factored(gram, active, ridge, np.float32)
-        yield from _conjugate_gradients(system, product, x, guide, goal, _MOST)
+        yield from _conjugate_gradients(system, apply, x, guide, goal, _MOST)
 
 
 def _rank(gram: Gram, most: int) -> int:
     """A tenth of the rows at most, and no more than the budget has room for."""
-    return max(10, min(most, gram.n // 10, gram.spare // (4 * 8 * gram.n)))
+    return max(10, min(most, gram.n // 10, gram.spare // (_BYTES * gram.n)))
 
 
 def _fits(gram: Gram, size: int) -> bool:
@@ -279,20 +289,20 @@ def _low_rank(factor: Pivoted, active: np.ndarray, ridge: np.ndarray) -> Guide:
 
 
 def _conjugate_gradients(
-    system: _System, product: Guide, x: Any, guide: Guide, goal: float, most: int
+    system: _System, apply: Guide, x: Any, guide: Guide, goal: float, most: int
 ) -> Generator[Any, None, tuple[Any, float]]:
     """Better and better solutions, and at the end the last of them and the gap that it leaves.
 
     If no row leaves its piece, the residual r is a duality gap of sum r_i^2 / (2 ridge_i).
     """
     ridge = system.ridge
-    r = system.z - product(x) - ridge * x
+    r = system.z - apply(x) - ridge * x
     s = guide(r)
     p, size, left = s, float(r @ s), 0.5 * number(r * r / ridge)
     for _ in range(most):
         if left <= goal:
             break
-        Ap = product(p) + ridge * p
+        Ap = apply(p) + ridge * p
         curve = float(p @ Ap)
         if not curve > 0.0:
             break
