@@ -55,16 +55,18 @@ from optimargin.partition import thinned
 from optimargin.problem import Point, Points, Problem, Start, Stop, counted_on, drive
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.newton import Newton
+from optimargin.threads import blas_threads, shares, spread
 
 _STIFF = 1000.0  # stiffness beyond which coordinate descent is slower
 _RANKS = (200, 600)  # of guides
 _BYTES = 64  # for each value of one, so that it leaves room for a copy of the system
 _TRIALS = 30  # steps that one of these may take
+_LOOSE = 5.0  # times the goal: near enough not to ask for more than these
 _MOST = 300  # steps that a factor may take
 _COARSE = 0.1  # share of the gap that a step may leave
 _FINEST = 1e-12  # the same in the most careful solution
 _WORTH_A_COPY = 0.8  # share of the rows beyond which a copy of their values saves little
-_WARM = 8  # rounds of coordinate descent before the first step on many rows
+_WARM, _WARMER = 8, 24  # rounds of descent before the first step: on some rows, on many
 _ABOUT, _ABOUT_STEPS = 0.01, 6  # gap and steps of a machine over some rows, to begin with
 _SMALL = 300  # rows of a system that is factored sooner than such a round is done
 
@@ -141,7 +143,8 @@ class KernelNewton:
         if is_foreign(problem.y):
             b = self._over_some(problem)
             return b, problem.y * apply(b)
-        rounds = islice(DCD(self.seed).points(problem, Start()), _WARM)
+        count = _WARM if is_exact(problem) else _WARMER
+        rounds = islice(DCD(self.seed).points(problem, Start()), count)
         best = min(rounds, key=lambda point: point.primal)
         return best.coef, best.margin
 
@@ -215,6 +218,7 @@ class _Guides:
         self.ranks = [0] if on_device else [_rank(gram, most) for most in _RANKS]
         self.level = len(self.ranks) if on_device else 0  # beyond the ranks: the factor
         self.low_rank: Pivoted | None = None
+        self.threads = 1 if on_device else gram.threads
 
     def solutions(self, system: _System, x: Any, goal: float) -> Iterator[Any]:
         """Better and better solutions of a system, until the gap they leave is the goal."""
@@ -224,10 +228,12 @@ class _Guides:
         while not fits or self.level <= highest:
             self.level = min(self.level, highest)
             self.low_rank = self.low_rank or _sampled(gram, self.ranks[self.level], self.seed)
-            guide = _low_rank(self.low_rank, active, ridge)
+            guide = _low_rank(self.low_rank, active, ridge, self.threads)
             most = _TRIALS if fits or self.level < highest else _MOST
             x, left = yield from _conjugate_gradients(system, apply, x, guide, goal, most)
             if left <= goal or most == _MOST:
+                return
+            if self.level == highest and left <= _LOOSE * goal:
                 return
             self.level, self.low_rank = self.level + 1, None
             del guide  # there may not be room for two
@@ -264,11 +270,12 @@ def _sampled(gram: Gram | KernelMatrix, rank: int, seed: int) -> Pivoted:
     K = gram.rows(index) + gram.kept.dtype.type(gram.bias**2)
     K[np.arange(len(index)), index] += gram.shift
     square = K[:, index].astype(np.float64)
-    F = whitened(factor_of(square, K.dtype), K.T, in_place=True)
+    with blas_threads(1):
+        F = whitened(factor_of(square, K.dtype), K.T, in_place=True)
     return Pivoted(F, index, at_least(gram.diag - squares(F.T), 0.0))
 
 
-def _low_rank(factor: Pivoted, active: np.ndarray, ridge: np.ndarray) -> Guide:
+def _low_rank(factor: Pivoted, active: Any, ridge: Any, threads: int) -> Guide:
     """V -> (F_I F_I' + diag(rest_I + ridge))^-1 v by Woodbury, with K ~ F F' + diag(rest).
 
     In double precision on the host: a small ridge cancels nearly all of v.
@@ -277,13 +284,16 @@ def _low_rank(factor: Pivoted, active: np.ndarray, ridge: np.ndarray) -> Guide:
     H = taken(factor.factor, active)
     H = H if is_foreign(H) else cast(H, "float64")
     H = H * cast(root, name_of_dtype(H))[:, None]
-    inner = H.T @ H
-    add_to_diagonal(inner, 1.0)
-    small = cholesky(inner)
+    halves = [taken(H, half) for half in shares(H.shape[0], 2)]
+    with blas_threads(1):  # ours do not wait for each other
+        inner = sum(spread(lambda half: half.T @ half, halves, threads))
+        add_to_diagonal(inner, 1.0)
+        small = cholesky(inner)
 
     def guide(v: np.ndarray) -> np.ndarray:
         w = root * v
-        return root * (w - times(H, cast(solve(small, times(H.T, w)), "float64")))
+        with blas_threads(1):
+            return root * (w - times(H, cast(solve(small, times(H.T, w)), "float64")))
 
     return guide
 
