@@ -98,11 +98,8 @@ class KernelNewton:
                 pieces = pick(a * pieces >= 0.0, dual_step(losses, a, u, q))
             else:
                 pieces = dual_of(losses, u)
-            ridge = conjugate_curvature(losses, pieces)
-            z = y * (ridge * pieces - conjugate_slope(losses, pieces))
-            active = places((pieces != 0.0) if weight is None else (pieces != 0.0) & (weight > 0.0))
-            size = active.shape[0]
-            system = _System(gram, active, taken(ridge, active), taken(z, active))
+            system = _posed(problem, pieces)
+            active, size = system.active, system.active.shape[0]
             try:
                 if size <= gram.exact_up_to:
                     found = _factored(gram, active, system.ridge, np.float64)(system.z)
@@ -117,7 +114,8 @@ class KernelNewton:
             new = placed(problem.n, active, found)
             f_new = gram.apply(new)
             there = _seen(problem, new, f_new, rounds + 1)
-            if not (there.primal < least or there.primal - there.bound < gap):
+            is_whole = there.primal < least or there.primal - there.bound < gap
+            if not is_whole:
                 yield there._replace(rounds=rounds)
                 p, df = new - b, f_new - f
                 t = best_step(problem.loss, weight, u, y * df, float(b @ df), float(p @ df))
@@ -130,7 +128,7 @@ class KernelNewton:
                     forcing = forcing if is_bold else max(_FINEST, 1e-3 * forcing)
                     is_bold = False
                     continue
-            b, f, point, is_bold = new, f_new, there, True
+            b, f, point, is_bold = new, f_new, there, is_whole
             rounds += 1
 
     def _begin(self, problem: Problem, start: Start, apply: Guide) -> tuple[np.ndarray, np.ndarray]:
@@ -204,6 +202,16 @@ class _System(NamedTuple):
             if gram.kept.itemsize * len(active) ** 2 <= room:
                 return partial(product, gram.square(active, gram.dtype), threads=gram.threads)
         return lambda v: taken(gram.apply(placed(gram.n, active, v)), active)
+
+
+def _posed(problem: Problem, pieces: Any) -> _System:
+    """The system of the rows that are off the flat piece, given by dual variables."""
+    losses, weight = problem.losses, problem.weight
+    ridge = conjugate_curvature(losses, pieces)
+    z = problem.y * (ridge * pieces - conjugate_slope(losses, pieces))
+    active = places((pieces != 0.0) if weight is None else (pieces != 0.0) & (weight > 0.0))
+    assert problem.gram is not None
+    return _System(problem.gram, active, taken(ridge, active), taken(z, active))
 
 
 class _Guides:
