@@ -221,12 +221,13 @@ class _Guides:
     """
 
     def __init__(self, gram: Gram | KernelMatrix, seed: int) -> None:
-        self.gram, self.seed = gram, seed
-        on_device = isinstance(gram, KernelMatrix)
-        self.ranks = [0] if on_device else [_rank(gram, most) for most in _RANKS]
-        self.level = len(self.ranks) if on_device else 0  # beyond the ranks: the factor
+        self.gram: Any = gram
+        self.seed, self.threads = seed, 1
+        self.ranks, self.level = [0], 1  # beyond the ranks: the factor
+        if isinstance(gram, Gram):
+            self.threads = gram.threads
+            self.ranks, self.level = [_rank(gram, most) for most in _RANKS], 0
         self.low_rank: Pivoted | None = None
-        self.threads = 1 if on_device else gram.threads
 
     def solutions(self, system: _System, x: Any, goal: float) -> Iterator[Any]:
         """Better and better solutions of a system, until the gap they leave is the goal."""
@@ -294,7 +295,7 @@ def _low_rank(factor: Pivoted, active: Any, ridge: Any, threads: int) -> Guide:
     H = H * cast(root, name_of_dtype(H))[:, None]
     halves = [taken(H, half) for half in shares(H.shape[0], 2)]
     with blas_threads(1):  # ours do not wait for each other
-        inner = sum(spread(lambda half: half.T @ half, halves, threads))
+        inner: Any = sum(spread(lambda half: half.T @ half, halves, threads))
         add_to_diagonal(inner, 1.0)
         small = cholesky(inner)
 
