@@ -22,7 +22,7 @@ from optimargin.solvers.dcd import DCD
 from optimargin.solvers.kernel_newton import KernelNewton
 
 _PATIENCE = 8  # rounds after which the gap is looked at again
-_SLOW = 0.6  # share of it that may be left then
+_SLOW = 0.75  # share of it that may be left then
 _WORTH = 1e-9  # share of the objective that makes another step towards the best blend worth it
 
 
