@@ -63,7 +63,7 @@ _BYTES = 64  # for each value of one, so that it leaves room for a copy of the s
 _TRIALS = 30  # steps that one of these may take
 _LOOSE = 5.0  # times the goal: near enough not to ask for more than these
 _MOST = 300  # steps that a factor may take
-_COARSE = 0.1  # share of the gap that a step may leave
+_COARSE = 0.1  # share that a step may leave of the gap, or of what the last step gained
 _FINEST = 1e-12  # the same in the most careful solution
 _WORTH_A_COPY = 0.8  # share of the rows beyond which a copy of their values saves little
 _WARM, _WARMER = 8, 24  # rounds of descent before the first step: on some rows, on many
@@ -89,7 +89,7 @@ class KernelNewton:
         f, guides = y * u, _Guides(gram, self.seed)
         rounds, forcing, is_bold, pieces = 0, _COARSE, True, 0.0 * b
         point = _seen(problem, b, f, rounds)
-        least, gap = np.inf, np.inf  # of all points so far
+        least, gap, gain = np.inf, np.inf, np.inf  # of all points so far; of the last step
         while True:
             yield point
             a, u = point.dual, point.margin
@@ -105,7 +105,8 @@ class KernelNewton:
                     found = _factored(gram, active, system.ridge, np.float64)(system.z)
                 else:
                     found = taken(b, active)
-                    for better in guides.solutions(system, found, forcing * gap):
+                    goal = forcing * min(gap, gain)
+                    for better in guides.solutions(system, found, goal):
                         found = better
                         yield point
             except np.linalg.LinAlgError:  # not positive definite, so not convex
@@ -128,6 +129,7 @@ class KernelNewton:
                     forcing = forcing if is_bold else max(_FINEST, 1e-3 * forcing)
                     is_bold = False
                     continue
+            gain = point.primal - there.primal if there.primal < point.primal else np.inf
             b, f, point, is_bold = new, f_new, there, is_whole
             rounds += 1
 
