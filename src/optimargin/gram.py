@@ -98,8 +98,11 @@ class Gram:
         place = np.full(self.n, -1)
         place[index] = np.arange(len(index))
         for rows, K, slot in self.blocks(index):
-            for span in spans(len(rows), max(1, _CACHE // (8 * len(index)))):
-                out[place[rows[span]]] = K[np.ix_(slot[rows[span]], index)]
+
+            def task(part: slice, rows=rows, K=K, slot=slot) -> None:
+                _copy(K, slot[rows[part]], index, place[rows[part]], out)
+
+            spread(task, shares(len(rows), 4 * self.threads), self.threads)
         out += self.bias**2
         out[np.diag_indices(len(index))] += self.shift
         return out
@@ -125,6 +128,25 @@ def _apply(K, place, v, index, out):
         for j in range(len(v)):
             total += row[j] * v[j]
         out[index[k]] = total
+
+
+@partial(compiled, contiguous=True)
+def _copy(K, rows, columns, place, out):
+    for k in range(len(rows)):
+        row, to = K[rows[k]], out[place[k]]
+        for j in range(len(columns)):
+            to[j] = row[columns[j]]
+
+
+def product(A: np.ndarray, v: np.ndarray, threads: int) -> np.ndarray:
+    """A @ v, summed in double precision."""
+    out, every = np.empty(len(A)), np.arange(len(A))
+
+    def task(part: slice) -> None:
+        _apply(A, every[part], v, every[part], out)
+
+    spread(task, shares(len(A), 4 * threads), threads)
+    return out
 
 
 def compute(kernel: Kernel, X: Any, index: np.ndarray, dtype: Any) -> np.ndarray:

@@ -218,17 +218,27 @@ def make_landmarks(kernel: Kernel, Z: Any, index: np.ndarray, bias: float, dtype
             "kernel: its values overflow on these rows; scale X, or lower gamma or degree."
         )
     near = moved(Z, centre, dtype.name)
+    try:
+        L = factor_of(K, dtype)
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            "kernel: it is not positive semi-definite on these rows, as solver='landmark' needs;"
+            " choose another kernel (for sigmoid, a smaller gamma or coef0) or another solver."
+        ) from error
+    return Landmarks(kernel, Z, index, bias, centre, near, L)
+
+
+def factor_of(K: Any, dtype: Any) -> Any:
+    """The factor of a kernel matrix, which is overwritten, whose values are of some precision.
+
+    A ridge is added: what rounding of the values may be, and more where that is not enough.
+    """
     largest = on_host(namespace(K).linalg.diagonal(K)).max(initial=0.0)
     ridge = _RIDGE * float(np.finfo(dtype).eps) * float(largest) or 1.0
     for _ in range(8):
         add_to_diagonal(K, ridge)
         try:
-            L = lower_factor(K)
+            return lower_factor(K)
         except np.linalg.LinAlgError:
             ridge *= 9.0
-            continue
-        return Landmarks(kernel, Z, index, bias, centre, near, L)
-    raise ValueError(
-        "kernel: it is not positive semi-definite on these rows, as solver='landmark' needs;"
-        " choose another kernel (for sigmoid, a smaller gamma or coef0) or another solver."
-    )
+    raise np.linalg.LinAlgError("the kernel is not positive semi-definite on these rows")

@@ -53,7 +53,7 @@ class Solver(Protocol):
 _ON_KERNELS: dict[str, Callable[[int], Solver]] = {
     "dcd": DCD,
     "newton": KernelNewton,
-    "nearby": Nearby,  # for starts from a similar problem: see search.py
+    "nearby": Nearby,
 }
 _ON_FEATURES: dict[str, Callable[[int], Solver]] = {"dcd": DCD, "newton": Newton, "svrg": SVRG}
 
@@ -154,7 +154,7 @@ def choose(name: str, problem: Problem, seed: int) -> Solver:
         return LDM(seed) if name == "dcd" else LDMSVRG(seed)
     if problem.gram is not None:
         if name == "auto":
-            name = "newton" if is_faster(problem) else "dcd"
+            name = "newton" if is_foreign(problem.y) or is_faster(problem) else "nearby"
         return _ON_KERNELS[name](seed)
     if name == "auto":
         name = "newton" if is_foreign(problem.y) or not _is_easy(problem) else "dcd"

@@ -1,12 +1,12 @@
-"""From the answer to a similar problem: coordinate descent while it is quick, then Newton.
+"""Coordinate descent while it is quick, then Newton: from nothing, or from a similar problem.
 
-Problem   a kernel machine some of whose neighbours (other lam, mu or theta) are solved
+Problem   a kernel machine; perhaps some of its neighbours (other lam, mu or theta) are solved
 Update    those of `dcd`, from the best blend of the neighbours; those of `kernel_newton`
           when the gap does not fall fast enough
-Source    ours.  A cold start decides by stiffness, because coordinate descent is slow from far
-          away; near by, a few dozen of its rounds are cheaper than one factorisation
-Cost      a factorisation costs as much as a round for every twenty-five rows, so that is how long
-          the gap may take to halve
+Source    ours.  How many rounds descent takes depends on the kernel's spectrum and on the
+          weight of the losses together, which nothing cheap foretells; its gap tells
+Cost      Newton's steps take as long as some hundred rounds, so descent goes on while it would
+          be done in fewer
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ from optimargin.problem import Points, Problem, Solution, Start, counted_on
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.kernel_newton import KernelNewton
 
-_ROWS_A_ROUND = 25  # of those that are factored in the time of one round
-_LEAST = 8  # rounds in any case
+_PATIENCE = 8  # rounds after which the gap is looked at again
+_SLOW = 0.75  # share of it that may be left then
 _WORTH = 1e-9  # share of the objective that makes another step towards the best blend worth it
 
 
 @dataclass(frozen=True)
 class Nearby:
-    """For starts that are near the answer; ``seed`` decides the order of the rows."""
+    """Descent, then Newton if need be; ``seed`` decides the order of the rows."""
 
     seed: int = 0
-    name = "nearby"
+    name = "dcd"  # which comes first, and mostly does
 
     def points(self, problem: Problem, start: Start) -> Points:
         """The points of coordinate descent, and then those of Newton's method."""
-        patience = max(_LEAST, problem.n // _ROWS_A_ROUND)
         points = DCD(self.seed).points(problem, start)
-        best, before, rounds = None, np.inf, 0
+        best, before, rounds, asked = None, np.inf, 0, 0
         while True:
             try:
                 point = next(points)
@@ -46,11 +45,11 @@ class Nearby:
             best = point if best is None or point.primal < best.primal else best
             rounds = point.rounds
             yield point
-            if rounds and rounds % patience == 0:
+            if rounds > asked and rounds % _PATIENCE == 0:
                 gap = best.primal - point.bound
-                if gap > 0.5 * before:
+                if gap > _SLOW * before:
                     break
-                before = gap
+                before, asked = gap, rounds
         newton = KernelNewton(self.seed).points(problem, Start(best.coef, margin=best.margin))
         return (yield from counted_on(newton, rounds))
 
