@@ -26,6 +26,7 @@ from optimargin.engines.local import LocalShards, Part, State
 from optimargin.problem import Points, Problem, Solution, Start, Status, Stop
 from optimargin.solvers.parted import Here, answer, begun, here, own, see
 from optimargin.solvers.parting import Parting
+from optimargin.solvers.passes import margins, pull
 from optimargin.solvers.walk import FIRST, SHORTEST, longer, smoothness, walk
 
 _WORTH = 0.5  # of the squared gradient that a reference may leave
@@ -108,7 +109,7 @@ def descent(
     smooth = total / n
     eta, turns, k = Gait(FIRST / smooth) if gait is None else gait
     shards, told = shards.step(see, w)
-    at, stage = here(w, told), 0
+    at, stage, last = here(w, told), 0, np.zeros_like(w)
     extra = np.zeros_like(w) if gradient is None else gradient - at.gradient
     at = _with(extra, at)
     while True:
@@ -117,18 +118,54 @@ def descent(
         for j in range(k, k + turns):
             pace = Pace(n, total, eta, (seed, stage, j))
             trial = shards.turn(j % len(shards), _stroll, trial, D, pace)
-        after, told = shards.step(see, trial)
-        new, stage, k = _with(extra, here(trial, told)), stage + 1, (k + turns) % len(shards)
+        after, (*told, curves) = shards.step(_meet, trial)
+        new, stage, k = _with(extra, here(trial, tuple(told))), stage + 1, (k + turns) % len(shards)
+        plane = np.stack([trial - at.w, last])
+        x = newton_step(plane @ plane.T + curves, plane @ new.gradient)
+        moved, told = after.step(_move, x)
+        better = _with(extra, here(trial + x @ plane, told))
+        if better.value < new.value:
+            count = max(turns * n // len(shards), 1)
+            if new.value < at.value:
+                eta = longer(eta, plane[0], new.gradient - at.gradient, count, smooth)
+            new, after = better, moved
+        elif new.value < at.value:
+            after, _ = after.step(_move, np.zeros(2))
         if not new.value < at.value:
             eta *= 0.5
             if eta < SHORTEST / smooth:
                 return None
             continue
-        count = max(turns * n // len(shards), 1)
-        eta = longer(eta, trial - at.w, new.gradient - at.gradient, count, smooth)
         if new.gradient @ new.gradient > _WORTH * (at.gradient @ at.gradient):
             turns = min(2 * turns, 2 * len(shards))
-        shards, at = after, new
+        last, shards, at = new.w - at.w, after, new
+
+
+def _meet(part: Part, w: np.ndarray) -> tuple[State, tuple[float, np.ndarray, np.ndarray]]:
+    """What `see` does; and the curvature of the losses in the plane of this step and the last."""
+    problem = own(part)
+    u = margins(problem, w)
+    found = pull(problem, u)
+    before = part.state["margin"]
+    steps = np.stack([u - before, part.state.get("step", np.zeros_like(u))])
+    state = {**part.state, "trial": u, "way": steps[0]}
+    return state, (found.total, found.gradient, (steps * found.curvature) @ steps.T)
+
+
+def _move(part: Part, x: np.ndarray) -> tuple[State, tuple[float, np.ndarray]]:
+    """The margins at so much of both steps from the trial; losses there, and their gradient."""
+    state, problem = dict(part.state), own(part)
+    before, way = state["margin"], state.pop("way")
+    u = state.pop("trial") + x[0] * way + x[1] * state.get("step", np.zeros_like(way))
+    found = pull(problem, u)
+    return {**state, "margin": u, "step": u - before}, (found.total, found.gradient)
+
+
+def newton_step(H: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """The step of Newton's method in the plane, or along its first direction."""
+    if H[1, 1] > 0.0 and np.linalg.det(H) > 1e-10 * H[0, 0] * H[1, 1]:
+        return -np.linalg.solve(H, g)
+    return np.array([-g[0] / H[0, 0] if H[0, 0] > 0.0 else 0.0, 0.0])
 
 
 def systematic(often: np.ndarray, rng: np.random.Generator) -> np.ndarray:

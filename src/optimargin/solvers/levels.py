@@ -30,6 +30,7 @@ from optimargin.solvers.kernel_newton import KernelNewton, is_faster
 from optimargin.solvers.visited import visited
 
 _SAMPLE = 2048  # rows on which a level's gap is found
+_HALFWAY = 0.5  # power of a part's share of the losses: 0 is those of the whole, 1 its own
 _WORTH = 1e-3  # relative gain for which the search for the best blend goes on
 
 
@@ -78,7 +79,7 @@ def train(part: Part, level: Level) -> tuple[State, Told]:
         return {**state, **empty}, Told(0, 0, 0, 0.0, 0.0)
     weight = float(problem.n if problem.weight is None else problem.weight.sum())
     share = level.total / weight if level.merge != "same" and weight > 0.0 else 1.0
-    factor = np.sqrt(share) if level.rough and level.merge == "blend" else share
+    factor = share**_HALFWAY if level.rough and level.merge == "blend" else share
     together = _together(problem, state, level)
     awake = _awake(state, level)
     rows = problem if len(awake) == problem.n else some_rows(problem, awake, problem.threads)
