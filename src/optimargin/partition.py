@@ -1,8 +1,8 @@
 """Which rows go where: functions that give every row the number of its part.
 
-stratified      sodm.txt, eq. (5)-(6): landmarks by the greedy choice, a row's stratum is its
-                nearest landmark in the kernel's space, and every part has an equal share of
-                every stratum; ours: of every class of it too
+stratified      sodm.txt, eq. (5)-(6): landmarks by the greedy choice (ours: some at a time), a
+                row's stratum is its nearest landmark in the kernel's space, and every part has an
+                equal share of every stratum; ours: of every class of it too
 random          equal shares of everything                                   (cascade)
 kmeans          clusters are the parts                                       (DC)
 kmeans-strata   clusters are the strata, of which every part has its share   (DiP)
@@ -25,7 +25,8 @@ from optimargin.threads import blas_threads, blocks, spans, spread
 
 PARTITIONS = ("stratified", "random", "kmeans", "kmeans-strata", "blocks")
 _POOL = 5_000  # rows among which centres are found
-_EACH = 50  # the same for each stratum, whose landmark is a row that is far from others
+_EACH = 25  # the same for each stratum, whose landmark is a row that is far from others
+_AT_ONCE = 8  # landmarks that are chosen in one look, where they do not resemble each other
 _WIDTH = 2048  # rows whose kernel values with the landmarks stay in the cache
 _FEW = 1 << 15  # numbers below this are sorted by their digits
 _DENSE = 1 << 28  # numbers that clustering may make dense
@@ -137,6 +138,7 @@ def make_strata(pool: Any, kernel: Kernel, count: int) -> Strata:
             lambda index: kernel.block(A[index], B).T,
             kernel.diag(A),
             min(count, A.shape[0]),
+            block=_AT_ONCE,
             dtype=A.dtype,
         )
     Z = A[found.pivots]

@@ -31,6 +31,7 @@ from optimargin.solvers.visited import visited
 
 _SAMPLE = 2048  # rows on which a level's gap is found
 _HALFWAY = 0.5  # power of a part's share of the losses: 0 is those of the whole, 1 its own
+_LOUD = 0.1  # share of the mean size of dual variables below which a row has no say
 _WORTH = 1e-3  # relative gain for which the search for the best blend goes on
 
 
@@ -53,6 +54,7 @@ class Told(NamedTuple):
     unfinished: int
     indefinite: int
     rows: int
+    voiced: int  # rows that have a dual variable
     primal: float
     bound: float
 
@@ -76,7 +78,7 @@ def train(part: Part, level: Level) -> tuple[State, Told]:
     problem, state = part.problem, part.state
     if not problem.n:
         empty = {name: np.zeros(0) for name in ("coef", "margin", "mean")}
-        return {**state, **empty}, Told(0, 0, 0, 0.0, 0.0)
+        return {**state, **empty}, Told(0, 0, 0, 0, 0.0, 0.0)
     weight = float(problem.n if problem.weight is None else problem.weight.sum())
     share = level.total / weight if level.merge != "same" and weight > 0.0 else 1.0
     factor = share**_HALFWAY if level.rough and level.merge == "blend" else share
@@ -100,13 +102,16 @@ def train(part: Part, level: Level) -> tuple[State, Told]:
     new |= {"home": np.full(problem.n, state["home"].min()), "drawn": state["drawn"]}
     status = found.status
     wrong = int(status is Status.MAX_ITER), int(status is Status.INDEFINITE)
-    return new, Told(*wrong, problem.n, found.primal, found.bound)
+    return new, Told(*wrong, problem.n, np.count_nonzero(dual), found.primal, found.bound)
 
 
 def _awake(state: State, level: Level) -> np.ndarray:
     """The rows that a part looks at: with others about, those that have a say after a merge."""
     waits = level.rough and level.merge == "blend" and (state["home"] != state["home"][0]).any()
-    some = np.flatnonzero(state["dual"]) if waits else np.empty(0, dtype=np.intp)
+    some = np.empty(0, dtype=np.intp)
+    if waits:
+        size = np.abs(state["dual"])
+        some = np.flatnonzero(size > _LOUD * size.sum() / max(np.count_nonzero(size), 1))
     return some if len(some) else np.arange(len(state["dual"]))
 
 
