@@ -49,7 +49,23 @@ def test_all_merges_lead_to_the_machine_of_all_rows(partition, merge, exact):
     assert model.status_ == "converged"
     assert model.dual_gap_ <= 1e-5
     assert model.objective_ == pytest.approx(exact.objective_, rel=1e-5)
-    assert model.history_["round"][-1] == model.n_iter_ == 4  # 8, 4, 2 and 1 parts
+    ahead = partition != "kmeans" if merge == "auto" else merge == "blend"
+    levels = 4 + ahead  # 8, 4, 2 and 1 parts; in the last, rows with a say may go ahead
+    assert model.history_["round"][-1] == model.n_iter_ == levels
+
+
+def test_rows_with_a_say_go_ahead_after_the_last_merge(exact):
+    """They make nearly the machine of all rows, which is what comes next."""
+    model = sodm(tol=1e-6).fit(X, y)
+    *_, before, ahead, last = model.history_["objective"]
+    assert exact.objective_ * (1.0 - 1e-6) <= last <= exact.objective_ * (1.0 + 1e-6)
+    assert last < ahead < 1.05 * last
+    assert ahead - last < 0.5 * (before - last)
+    assert model.status_ == "converged"
+    assert (
+        len(model.history_["objective"])
+        == len(sodm(merge="rescaled").fit(X, y).history_["gap"]) + 1
+    )
 
 
 @pytest.mark.parametrize("partition", ["random", "kmeans", "kmeans-strata"])

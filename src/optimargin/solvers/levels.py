@@ -27,11 +27,11 @@ from optimargin.problem import Problem, Start, Status, Stop, drive
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.drawn import Drawn, chosen, rows_of
 from optimargin.solvers.kernel_newton import KernelNewton, is_faster
+from optimargin.solvers.roughly import SMALL, solve_roughly
 from optimargin.solvers.visited import visited
 
 _SAMPLE = 2048  # rows on which a level's gap is found
 _HALFWAY = 0.5  # power of a part's share of the losses: 0 is those of the whole, 1 its own
-_LOUD = 0.1  # share of the mean size of dual variables below which a row has no say
 _WORTH = 1e-3  # relative gain for which the search for the best blend goes on
 
 
@@ -45,7 +45,8 @@ class Level(NamedTuple):
     limit: int  # bytes for a part's kernel matrix; of a whole machine, for all at once
     stop: Stop
     seed: int
-    rough: bool = True  # one part among others
+    rough: bool = True  # one part among others, or rows with a say ahead of the others
+    least: float = 0.0  # share of the mean size of dual variables below which a row has no say
 
 
 class Told(NamedTuple):
@@ -90,9 +91,12 @@ def train(part: Part, level: Level) -> tuple[State, Told]:
     local = replace(rows, loss=scaled(rows.loss, factor), gram=raised(gram, level.shift))
     smooth = is_smooth(rows.loss)
     by_newton = smooth and not level.rough and is_faster(local)
-    solver = KernelNewton(level.seed) if by_newton else DCD(level.seed)
     start = _begin(local, {name: v[awake] for name, v in together.items()}, level, by_newton)
-    found = drive(solver.points(local, start), level.stop)
+    if level.rough and local.n <= SMALL and gram.is_whole:
+        found = solve_roughly(local, start, level.stop, level.seed)
+    else:
+        solver = KernelNewton(level.seed) if by_newton else DCD(level.seed)
+        found = drive(solver.points(local, start), level.stop)
     dual = found.coef * rows.y if found.dual is None else found.dual
     losses = local.losses  # a better machine than that of the dual variables, and feasible too
     own = np.clip(found.coef * rows.y, losses.a_min, losses.a_max) if smooth else dual
@@ -111,7 +115,7 @@ def _awake(state: State, level: Level) -> np.ndarray:
     some = np.empty(0, dtype=np.intp)
     if waits:
         size = np.abs(state["dual"])
-        some = np.flatnonzero(size > _LOUD * size.sum() / max(np.count_nonzero(size), 1))
+        some = np.flatnonzero(size > level.least * size.sum() / max(np.count_nonzero(size), 1))
     return some if len(some) else np.arange(len(state["dual"]))
 
 

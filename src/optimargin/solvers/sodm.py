@@ -44,8 +44,9 @@ from optimargin.solvers.levels import Level, Told, begin, look, train
 from optimargin.solvers.parting import Parting
 
 MERGES = ("auto", "rescaled", "blend", "concatenate", "same")
-_ROUGH = 0.1, 6  # relative gap of a part among others, and its rounds at most
+_ROUGH = 0.1, 8  # relative gap of a part among others, and its rounds at most
 _NEARLY = 0.03, 16  # the same of a machine whose rows with a say are ahead of the others
+_LOUD = 0.1  # share of the mean size of dual variables that gives a row a say, in a part
 _FEW = 0.6  # share of rows with a say up to which these go ahead of the others
 _NONE = np.empty(0)
 
@@ -125,6 +126,7 @@ class SODM:
                     None if left is None else max(left - time.perf_counter(), 1e-3),
                 ),
                 rough=rough,
+                least=_LOUD if len(shards) > 1 else 0.0,
             )
             shards, said = shards.step(train, now)
             seconds, told = time.perf_counter() - began - paused, Told(*said)

@@ -1,0 +1,82 @@
+"""A few rounds of dual coordinate descent in one compiled call, for small parts among many.
+
+Problem   max_a D(a) for a kernel machine on the rows of a part, as in `dcd`
+Update    a round is that of `dcd`: a look, the leap to the best blend of the last dual variables,
+          and sweeps over the rows that gain most; the model is the best blend of the last three
+Cost      as there.  A round on some hundred rows takes as long as a few calls from Python, for
+          which threads wait in line; here they do not meet until the part is done
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optimargin.blend import best_blend
+from optimargin.loss import is_smooth, is_unbounded
+from optimargin.problem import Problem, Solution, Start, Status, Stop, relative_gap
+from optimargin.rows import compiled
+from optimargin.solvers.dcd import DCD, WORTH_KERNEL, begin, certify, passes
+
+SMALL = 4096  # rows of a part that may do without a look at the clock
+_SPAN = 3  # models in whose span the best is looked for
+_WORTH = 0.01  # share of the gap that makes another step of that search worth it
+_WORTH_LEAPING = 1e-3  # the same for the dual variables
+
+
+def solve_roughly(problem: Problem, start: Start, stop: Stop, seed: int) -> Solution:
+    """The machine after some rounds; all kernel values are there."""
+    a, rows = begin(problem, start)
+    kind = is_smooth(problem.loss), is_unbounded(problem.loss)
+    seed = int(np.random.default_rng(seed).integers(1, 2**62))
+    data = problem.loss, rows, problem.y, problem.weight, problem.sqnorms
+    b, u, primal, bound, rounds = _rounds(*data, a.copy(), kind, stop.max_iter, stop.tol, seed)
+    status = Status.CONVERGED if relative_gap(primal, bound) <= stop.tol else Status.MAX_ITER
+    if rounds < 0:
+        status = Status.INDEFINITE
+    dual = np.asarray(u[1])
+    return Solution(b * problem.y, dual, u[0], primal, bound, status, max(rounds, 0), DCD.name)
+
+
+@compiled
+def _rounds(loss, rows, y, weight, q, a, kind, most, tol, seed):
+    """Rounds from ``a`` on; -1 of them where the matrix has a negative eigenvalue."""
+    smooth, unbounded = kind
+    n, scored, state, k = len(a), a.any(), np.uint64(seed), 0
+    gain, members = np.empty(n), np.empty(n, np.int64)
+    B, V = np.zeros((_SPAN, n)), np.zeros((_SPAN, n))  # models as they are met, with margins
+    A, U = np.zeros((_SPAN, n)), np.zeros((_SPAN, n))  # dual variables after leaps
+    best, best_u, least, bound = a.copy(), np.zeros(n), np.inf, -np.inf
+    while True:
+        for j in range(_SPAN - 1, 0, -1):
+            A[j], U[j], B[j], V[j] = A[j - 1], U[j - 1], B[j - 1], V[j - 1]
+        total, gap = certify(loss, rows, y, weight, q, a, 0, n, V[0], gain, scored)
+        A[0], U[0], B[0] = a, V[0], a
+        norm2 = np.sum(a * V[0])
+        primal = 0.5 * norm2 + total
+        if not norm2 >= -1e-6 * abs(primal):
+            return best, (best_u, a), primal, bound, -1
+        bound = max(bound, primal - gap)
+        if primal < least:
+            least, best[:], best_u[:] = primal, a, V[0]
+        if smooth and k >= _SPAN:  # the first model of all is zero or from elsewhere
+            c, found = best_blend(loss, weight, False, B @ V.T, V, _WORTH * gap)
+            if found < least:
+                least, best[:], best_u[:] = found, c @ B, c @ V
+        if k == most or least - bound <= tol * max(abs(least), abs(bound)):
+            return best, (best_u, a), least, bound, k
+        if unbounded and k >= 1:
+            span = min(k + 1, _SPAN)
+            worth = _WORTH_LEAPING * (least - bound)
+            c, _ = best_blend(loss, weight, True, A[:span] @ U[:span].T, A[:span], worth)
+            a[:] = c @ A[:span]
+            U[0] = c @ U[:span]
+            A[0] = a
+            rows.f[:] = y * U[0]
+        floor, count = WORTH_KERNEL * gain.mean(), 0
+        for i in range(n):
+            if gain[i] > floor:
+                members[count] = i
+                count += 1
+        state = passes(loss, rows, y, weight, q, a, members[:count], floor, gain, state)
+        scored = True
+        k += 1
