@@ -91,8 +91,10 @@ def run(options: Options) -> Iterator[Table]:
         yield _levels(kernel, found)
         if options.pictures is not None:
             _picture(found, options.pictures / f"sodm-{kernel}.png")
-    yield merging.table(options)
-    yield gradients.table(options)
+    if options.wants("merging"):
+        yield merging.table(options)
+    if options.wants("gradients"):
+        yield gradients.table(options)
 
 
 def load(case: Case, options: Options) -> Rows:

@@ -129,8 +129,6 @@ def descent(
         if new.value < at.value:
             count = max(turns * n // len(shards), 1)
             eta = longer(eta, trial - at.w, new.gradient - at.gradient, count, smooth)
-        else:
-            eta *= 0.5
         ways = np.stack([trial - at.w, last])
         x = _lowest(ways @ ways.T + curves, ways @ new.gradient)
         moved, told = after.step(_move, x)
@@ -140,6 +138,7 @@ def descent(
         elif new.value < at.value:
             after, _ = after.step(_move, np.zeros(2))
         if not new.value < at.value:
+            eta *= 0.5
             if eta < SHORTEST / smooth:
                 return None
             continue

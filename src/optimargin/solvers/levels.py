@@ -46,7 +46,7 @@ class Level(NamedTuple):
     stop: Stop
     seed: int
     rough: bool = True  # one part among others, or rows with a say ahead of the others
-    least: float = 0.0  # share of the mean size of dual variables below which a row has no say
+    least: float = 0.0  # share of the mean size of coefficients below which a row has no say
 
 
 class Told(NamedTuple):
@@ -55,7 +55,7 @@ class Told(NamedTuple):
     unfinished: int
     indefinite: int
     rows: int
-    voiced: int  # rows that have a dual variable
+    voiced: int  # rows that have a say: see `_awake`
     primal: float
     bound: float
 
@@ -106,7 +106,7 @@ def train(part: Part, level: Level) -> tuple[State, Told]:
     new |= {"home": np.full(problem.n, state["home"].min()), "drawn": state["drawn"]}
     status = found.status
     wrong = int(status is Status.MAX_ITER), int(status is Status.INDEFINITE)
-    return new, Told(*wrong, problem.n, np.count_nonzero(dual), found.primal, found.bound)
+    return new, Told(*wrong, problem.n, np.count_nonzero(own), found.primal, found.bound)
 
 
 def _awake(state: State, level: Level) -> np.ndarray:
@@ -114,7 +114,7 @@ def _awake(state: State, level: Level) -> np.ndarray:
     waits = level.rough and level.merge == "blend" and (state["home"] != state["home"][0]).any()
     some = np.empty(0, dtype=np.intp)
     if waits:
-        size = np.abs(state["dual"])
+        size = np.abs(state["dual"]) + np.abs(state["own"])
         some = np.flatnonzero(size > level.least * size.sum() / max(np.count_nonzero(size), 1))
     return some if len(some) else np.arange(len(state["dual"]))
 
@@ -212,12 +212,12 @@ def support_size(shards: LocalShards, is_whole: bool) -> tuple[int, int]:
 # -- the sample ----------------------------------------------------------------------------------
 
 
-def look(shards: LocalShards, sample: Drawn, level: Level) -> tuple[float, float]:
-    """The objective of a level's machine and its bound, by the sample."""
+def look(shards: LocalShards, sample: Drawn, level: Level) -> tuple[float, float, np.ndarray]:
+    """The objective of a level's machine and its bound, by the sample; and margins there."""
     f, own = shards.sum(_scores, level, sample.X)
     a = np.zeros(len(sample.y))  # rows that are in no part any more have none
     for code, mean in own:
         a[np.searchsorted(sample.code, code)] = mean
     u, losses = sample.y * f + level.shift * a, sample.losses(shards.whole.loss)
     primal = float(sample.times @ (0.5 * a * u + value(losses, u)))
-    return primal, primal - float(sample.times @ row_gap(losses, a, u))
+    return primal, primal - float(sample.times @ row_gap(losses, a, u)), u

@@ -23,7 +23,7 @@ Cost      parts among others are solved roughly, by a few rounds of coordinate d
           Its gap is found on a sample of s rows, of which every part draws its share at first:
           they go to all parts, which costs s n values and brings back s numbers.  Given
           w = w(a) the gap is a sum over rows, so the sample tells.  When a merge no longer
-          lowers the objective of the sample, it was the last
+          moves the margins of the sample, it was the last
 """
 
 from __future__ import annotations
@@ -113,6 +113,7 @@ class SODM:
         n, threads = shards.whole.n, shards.whole.threads
         shards, drawn = shards.step(begin, n, self.seed)
         sample, history = joined(drawn), list[Round]()
+        seen = margin = _NONE  # of the sample, at the level before and at this one
         ahead = False  # whether rows with a say go ahead of the others, in the machine of all
         while True:
             rounds += 1
@@ -133,7 +134,7 @@ class SODM:
             is_whole = len(shards) == 1 and told.rows == n and not ahead
             primal, bound = told.primal, told.bound
             if not is_whole:
-                primal, bound = look(shards, sample, level)
+                seen, (primal, bound, margin) = margin, look(shards, sample, level)
             point = Point(*describe(shards, is_whole), primal, bound, rounds)
             gap = relative_gap(primal, bound)
             history.append(Round(rounds, primal, gap, seconds))
@@ -151,7 +152,7 @@ class SODM:
                 status = Status.CALLBACK
             elif late:
                 status = Status.TIME_LIMIT
-            elif rounds == levels or _is_settled(history, stop.tol):
+            elif rounds == levels or (rough and _is_settled(seen, margin, stop.tol)):
                 status = Status.LEVELS
             elif len(shards) == 1:  # of survivors the gap with the whole says little
                 status = Status.MAX_ITER if told.unfinished else Status.LEVELS
@@ -191,12 +192,14 @@ class SODM:
         return parting.scatter(problem, part, state, shards.traffic)
 
 
-def _is_settled(history: list[Round], tol: float) -> bool:
-    """Whether the last merge hardly improved the objective; that of the same sample of rows."""
-    if len(history) < 2:
-        return False
-    before, now = history[-2].objective, history[-1].objective
-    return 0.0 <= before - now <= tol * abs(now)
+def _is_settled(before: np.ndarray, now: np.ndarray, tol: float) -> bool:
+    """Whether the last merge hardly moved the machine: its margins on the sample.
+
+    Squared, because the objective is: who moves by a tenth gains about a hundredth.  Objectives
+    themselves tell less: losses of parts change from level to level, and rows wait.
+    """
+    moved = now - before if len(before) else now
+    return len(before) > 0 and float(moved @ moved) <= tol * float(now @ now)
 
 
 def _gathered(problem: Problem, shards: LocalShards, is_whole: bool) -> Model:
