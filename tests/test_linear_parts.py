@@ -176,6 +176,8 @@ def test_a_way_that_is_nothing_or_the_same_is_not_gone():
     for H in (np.diag([2.0, 0.0]), np.full((2, 2), 2.0)):
         np.testing.assert_allclose(dsvrg._lowest(H, np.array([-1.0, 0.0])), [0.5, 0.0])
     np.testing.assert_array_equal(dsvrg._lowest(np.zeros((2, 2)), np.zeros(2)), 0.0)
+    rounding = np.diag([1e-32, 2.0])  # a trial that is where the reference is
+    np.testing.assert_allclose(dsvrg._lowest(rounding, np.array([1e-17, -1.0])), [0.0, 0.5])
 
 
 def test_the_last_step_makes_steps_long_where_rows_are_few_and_wide(monkeypatch):

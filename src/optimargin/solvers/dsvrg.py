@@ -34,6 +34,7 @@ from optimargin.solvers.passes import margins, pull
 from optimargin.solvers.walk import FIRST, SHORTEST, longer, smoothness, walk
 
 _WORTH = 0.5  # of the squared gradient that a reference may leave
+_OFTEN = 1e4  # times a way may be gone
 _SAME = 1e-10  # share of the squared area of two ways below which they are one
 
 
@@ -157,10 +158,16 @@ def systematic(often: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _lowest(H: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """Where the parabola g.x + 1/2 x'H x is least; along the first way where both are the same."""
+    """Where the parabola g.x + 1/2 x'H x is least, along ways that are worth going.
+
+    One way where both are the same; none that would be gone so often that its rounding shows.
+    """
+    x = np.zeros(2)
     if np.linalg.det(H) > _SAME * H[0, 0] * H[1, 1]:
-        return -np.linalg.solve(H, g)
-    return np.array([-g[0] / H[0, 0] if H[0, 0] > 0.0 else 0.0, 0.0])
+        x = -np.linalg.solve(H, g)
+    elif H[0, 0] > 0.0:
+        x[0] = -g[0] / H[0, 0]
+    return np.where(np.abs(x) < _OFTEN, x, 0.0)
 
 
 def _with(extra: np.ndarray, at: Here) -> Here:
