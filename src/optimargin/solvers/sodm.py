@@ -127,7 +127,7 @@ class SODM:
                     None if left is None else max(left - time.perf_counter(), 1e-3),
                 ),
                 rough=rough,
-                least=_LOUD if len(shards) > 1 else 0.0,
+                least=_LOUD if rough else 0.0,
             )
             shards, said = shards.step(train, now)
             seconds, told = time.perf_counter() - began - paused, Told(*said)
