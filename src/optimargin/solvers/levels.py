@@ -55,7 +55,7 @@ class Told(NamedTuple):
     unfinished: int
     indefinite: int
     rows: int
-    voiced: int  # rows that have a say: see `_awake`
+    voiced: int  # rows that have a say
     primal: float
     bound: float
 
@@ -106,17 +106,21 @@ def train(part: Part, level: Level) -> tuple[State, Told]:
     new |= {"home": np.full(problem.n, state["home"].min()), "drawn": state["drawn"]}
     status = found.status
     wrong = int(status is Status.MAX_ITER), int(status is Status.INDEFINITE)
-    return new, Told(*wrong, problem.n, np.count_nonzero(own), found.primal, found.bound)
+    voiced = np.count_nonzero(_has_a_say(new, level))
+    return new, Told(*wrong, problem.n, voiced, found.primal, found.bound)
 
 
 def _awake(state: State, level: Level) -> np.ndarray:
     """The rows that a part looks at: with others about, those that have a say after a merge."""
     waits = level.rough and level.merge == "blend" and (state["home"] != state["home"][0]).any()
-    some = np.empty(0, dtype=np.intp)
-    if waits:
-        size = np.abs(state["dual"]) + np.abs(state["own"])
-        some = np.flatnonzero(size > level.least * size.sum() / max(np.count_nonzero(size), 1))
+    some = np.flatnonzero(_has_a_say(state, level)) if waits else np.empty(0, dtype=np.intp)
     return some if len(some) else np.arange(len(state["dual"]))
+
+
+def _has_a_say(state: State, level: Level) -> np.ndarray:
+    """Whether a row's coefficients are not small beside the mean of those that are not 0."""
+    size = np.abs(state["dual"]) + np.abs(state["own"])
+    return size > level.least * size.sum() / max(np.count_nonzero(size), 1)
 
 
 def _together(problem: Problem, state: State, level: Level) -> State:

@@ -46,8 +46,8 @@ from optimargin.solvers.parting import Parting
 MERGES = ("auto", "rescaled", "blend", "concatenate", "same")
 _ROUGH = 0.1, 8  # relative gap of a part among others, and its rounds at most
 _NEARLY = 0.03, 16  # the same of a machine whose rows with a say are ahead of the others
-_LOUD = 0.1  # share of the mean size of dual variables that gives a row a say, in a part
-_FEW = 0.6  # share of rows with a say up to which these go ahead of the others
+_LOUD = 0.05  # share of the mean size of coefficients above which a row has a say
+_FEW = 0.8  # share of rows with a say up to which these go ahead of the others
 _NONE = np.empty(0)
 
 Model = tuple[np.ndarray, np.ndarray | None, np.ndarray]  # coefficients, dual variables, margins
