@@ -10,14 +10,15 @@ Source    sodm.txt, Algorithm 1; math.md section 4.  The rules of ``merge``:
           rescaled     a part's a_i times m_k/m of the part it becomes: its share of the average
           blend        ours: the best combination of the machines that meet, in their dual; and
                        before the last merge the losses of a part are halfway (in their logarithm)
-                       between those of the whole and its own, and it looks only at rows that have
-                       a dual variable; the others wait
+                       between those of the whole and its own, and it looks only at rows whose
+                       coefficients are not small; the others wait.  After it rows with a say go
+                       ahead, as a level of their own, and all rows start from their machine
           concatenate  as printed, without the factor: starts p times too far
           same         losses are those of the whole in every part, and nothing is rescaled: what
                        cascade, DC and DiP do
           Cascade, DC and DiP are other partitions; ``survivors`` leaves rows behind whose a_i is 0
 Cost      parts among others are solved roughly, by a few rounds of coordinate descent, whatever
-          the conditioning: what they miss is small beside what parting them costs.
+          the conditioning: what they miss is small beside what parting them costs (see `roughly`).
           A level of K parts computes n^2/K kernel values at most, after a merge only those of rows
           that are visited (see `visited`), and sends settings; a merge moves rows.
           Its gap is found on a sample of s rows, of which every part draws its share at first:
@@ -118,17 +119,8 @@ class SODM:
         while True:
             rounds += 1
             rough = len(shards) > 1 or ahead
-            gap, most = (_NEARLY if ahead else _ROUGH) if rough else (0.0, stop.max_iter)
-            now = level._replace(
-                limit=level.limit // min(threads, len(shards)),
-                stop=Stop(
-                    max(stop.tol, gap),
-                    min(stop.max_iter, most),
-                    None if left is None else max(left - time.perf_counter(), 1e-3),
-                ),
-                rough=rough,
-                least=_LOUD if rough else 0.0,
-            )
+            now = _of_a_pass(level, left, rough, ahead)
+            now = now._replace(limit=level.limit // min(threads, len(shards)))
             shards, said = shards.step(train, now)
             seconds, told = time.perf_counter() - began - paused, Told(*said)
             is_whole = len(shards) == 1 and told.rows == n and not ahead
@@ -190,6 +182,17 @@ class SODM:
         if parting.survivors:
             part = np.where(state["dual"] != 0.0, part, -1)
         return parting.scatter(problem, part, state, shards.traffic)
+
+
+def _of_a_pass(level: Level, left: float | None, rough: bool, ahead: bool) -> Level:
+    """What parts are told for now; ``left`` is when the time is over."""
+    gap, most = (_NEARLY if ahead else _ROUGH) if rough else (0.0, level.stop.max_iter)
+    stop = Stop(
+        max(level.stop.tol, gap),
+        min(level.stop.max_iter, most),
+        None if left is None else max(left - time.perf_counter(), 1e-3),
+    )
+    return level._replace(stop=stop, rough=rough, least=_LOUD if rough else 0.0)
 
 
 def _is_settled(before: np.ndarray, now: np.ndarray, tol: float) -> bool:
