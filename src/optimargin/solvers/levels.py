@@ -106,7 +106,7 @@ def train(part: Part, level: Level) -> tuple[State, Told]:
     new |= {"home": np.full(problem.n, state["home"].min()), "drawn": state["drawn"]}
     status = found.status
     wrong = int(status is Status.MAX_ITER), int(status is Status.INDEFINITE)
-    voiced = np.count_nonzero(_has_a_say(new, level))
+    voiced = int(np.count_nonzero(_has_a_say(new, level)))
     return new, Told(*wrong, problem.n, voiced, found.primal, found.bound)
 
 
