@@ -2,11 +2,11 @@
 
 Protocol    splits of four fifths and a fifth, float32 features in [0, 1]; gisette and SUSY are
             generated sets of that shape, the others are the paper's.  With the RBF kernel there
-            are five splits up to 50,000 training rows, three up to 200,000 and one beyond: methods
-            differ by a few test rows of a split, so one split says who was lucky.  Accuracies and
-            seconds are means over the splits, the same ones for all methods.  A rival is at its
-            best at the level of the highest mean; SODM is as accurate where it is not
-            significantly worse (paired t-test at 95 %, as the ODM papers have it)
+            are five splits up to 20,000 training rows and three beyond: methods differ by a few
+            test rows of a split, so one split says who was lucky.  Accuracies and seconds are
+            means over the splits, the same ones for all methods.  A rival is at its best at the
+            level of the highest mean; SODM is as accurate where it is not significantly worse
+            (paired t-test at 95 %, as the ODM papers have it)
 Settings    the same for all methods of a kernel: the best for ODM on 3,000 of the training rows
             in three folds, of a grid
 Methods     settings of one solver: cascade (random parts, survivors), DiP (shares of clusters,
@@ -70,15 +70,15 @@ RIVALS: dict[str, dict[str, Any]] = {
 }
 _MULTIPLES, _COSTS, _SHAPES = (0.5, 2.0, 8.0, 32.0), (1.0, 10.0), ((0.5, 0.1), (0.1, 0.6))
 _FEW, _PART, _WHOLE, _LARGEST = 3_000, 2_500, 30_000, 8_000  # rows: see above
-_TEST = 10_000  # test rows, at most
-_SPLITS = ((50_000, 5), (200_000, 3))  # up to so many training rows, so many splits; else one
+_TEST, _VALUES = 10_000, 4_000_000_000  # test rows and kernel values of a judgement, at most
+_MANY, _SPLITS = 20_000, (5, 3)  # splits of sets up to so many training rows, and of larger ones
 _SHORT = 1.0  # seconds of fits in all, beyond which none is repeated
-_RECIPE = (RIVALS, _MULTIPLES, _COSTS, _SHAPES, _FEW, _PART, _WHOLE, _LARGEST, _TEST)
+_RECIPE = (RIVALS, _MULTIPLES, _COSTS, _SHAPES, _FEW, _PART, _WHOLE, _LARGEST, _TEST, _VALUES)
 
 
 # what parts of kernel machines do, and the protocol, have changed since they were last measured
 _RECIPES = {
-    "rbf": ("rows with a say first, means over splits", _SPLITS, *_RECIPE),
+    "rbf": ("rows with a say first, means over splits", _MANY, _SPLITS, *_RECIPE),
     "linear": ("steps in a plane", *_RECIPE),
 }
 
@@ -158,7 +158,7 @@ def splits(job: Job, rows: Rows) -> Iterator[Rows]:
     """The rows, and with the RBF kernel the same divided again; how much threads help needs one."""
     yield rows
     _, kernel, _, threads = job
-    count = next((count for most, count in _SPLITS if len(rows.a) <= most), 1)
+    count = _SPLITS[len(rows.a) > _MANY]
     if kernel == "rbf" and threads > 1:
         X, y = np.concatenate([rows.A, rows.B]), np.concatenate([rows.a, rows.b])
         for seed in range(1, count):
@@ -229,7 +229,8 @@ def measure(job: Job, plan: list[float], rows: Rows, options: Options) -> Record
     timed(
         partial(make(few, **changes).fit, rows.A[:few], rows.a[:few])
     )  # compiled before the clock
-    model, test = make(n, **changes), (rows.B[:_TEST], rows.b[:_TEST])
+    model, judged = make(n, **changes), min(_TEST, _VALUES // n)
+    test = rows.B[:judged], rows.b[:judged]
     spent, times = 0.0, list[Any]()
     while not times or (len(times) < options.repeats and spent < _SHORT):
         spent += timed(partial(model.fit, rows.A, rows.a, validation=test))[0]
