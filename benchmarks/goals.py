@@ -105,10 +105,10 @@ def load(case: Case, options: Options) -> Rows:
     return split(X, y)
 
 
-def split(X: np.ndarray, y: np.ndarray) -> Rows:
+def split(X: np.ndarray, y: np.ndarray, seed: int = 0) -> Rows:
     """Four fifths to learn from, and a fifth to be judged by."""
     A, B, a, b = train_test_split(
-        X.astype(np.float32, copy=False), y, test_size=0.2, stratify=y, random_state=0
+        X.astype(np.float32, copy=False), y, test_size=0.2, stratify=y, random_state=seed
     )
     return Rows(A, a, B, b)
 

@@ -143,6 +143,36 @@ def test_sodm_is_followed_level_by_level(benchmark, tmp_path, capsys):
     assert all((tmp_path / f"{name}.png").is_file() for name in names)
 
 
+def test_a_rival_is_beaten_who_is_not_more_accurate_or_only_by_chance(benchmark):
+    sodm = benchmark("sodm")
+
+    def method(*levels):  # seconds, and an accuracy on each of three splits
+        records = [
+            {"levels": [{"seconds": s, "accuracy": each[k]} for s, each in levels]}
+            for k in range(3)
+        ]
+        return sodm.averaged(records)["levels"]
+
+    rival = method((1.0, (0.80, 0.80, 0.80)), (2.0, (0.90, 0.92, 0.94)))
+    for seconds, each, by_test, by_mean in [
+        (2.0, (0.90, 0.92, 0.94), True, True),
+        (2.1, (0.99, 0.99, 0.99), False, False),  # too late
+        (1.5, (0.89, 0.91, 0.93), False, False),  # lower on every split, by the same
+        (1.5, (0.87, 0.93, 0.94), True, False),  # lower by chance
+    ]:
+        ours = method((0.5, (0.5, 0.6, 0.7)), (seconds, each))
+        assert sodm._is_beaten(rival, ours, True) == by_test
+        assert sodm._is_beaten(rival, ours, False) == by_mean
+
+
+def test_a_split_that_ends_early_stands_for_its_later_levels(benchmark):
+    level = [{"seconds": 1.0, "accuracy": 0.5}, {"seconds": 2.0, "accuracy": 0.7}]
+    found = benchmark("sodm").averaged([{"levels": level}, {"levels": level[:1]}])["levels"]
+    assert [one["seconds"] for one in found] == [1.0, 1.5]
+    assert [one["accuracy"] for one in found] == pytest.approx([0.5, 0.6])
+    assert found[1]["each accuracy"] == [0.7, 0.5]
+
+
 def test_clusters_are_set_beside_landmarks(benchmark, tmp_path, capsys):
     found = tmp_path / "found.json"
     arguments = ["local", "--quick", "--repeats", "1", "--json", str(found)]

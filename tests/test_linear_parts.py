@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import optimargin.solvers.csvrg as csvrg
+import optimargin.solvers.dsvrg as dsvrg
 from optimargin import LinearODMClassifier, ODMClassifier
 from optimargin.engines.local import LocalEngine
 from optimargin.loss import odm, value
@@ -158,6 +159,39 @@ def test_a_reference_that_is_worse_is_taken_back(monkeypatch):
     assert found.status is Status.CONVERGED
     objectives = [line.objective for line in found.history]
     assert objectives == sorted(objectives, reverse=True)
+
+
+@given(
+    st.lists(st.floats(-3.0, 3.0), min_size=4, max_size=4),
+    st.lists(st.floats(-3.0, 3.0), min_size=2, max_size=2),
+)
+def test_the_step_in_the_plane_is_the_lowest_point_of_the_parabola(ways, slope):
+    A = np.reshape(ways, (2, 2))
+    H = A @ A.T + 0.1 * np.eye(2)
+    x = dsvrg._lowest(H, np.array(slope))
+    np.testing.assert_allclose(H @ x, -np.array(slope), atol=1e-9)
+
+
+def test_a_way_that_is_nothing_or_the_same_is_not_gone():
+    for H in (np.diag([2.0, 0.0]), np.full((2, 2), 2.0)):
+        np.testing.assert_allclose(dsvrg._lowest(H, np.array([-1.0, 0.0])), [0.5, 0.0])
+    np.testing.assert_array_equal(dsvrg._lowest(np.zeros((2, 2)), np.zeros(2)), 0.0)
+    rounding = np.diag([1e-32, 2.0])  # a trial that is where the reference is
+    np.testing.assert_allclose(dsvrg._lowest(rounding, np.array([1e-17, -1.0])), [0.0, 0.5])
+
+
+def test_the_last_step_makes_steps_long_where_rows_are_few_and_wide(monkeypatch):
+    """As conjugate gradients beside steepest descent: a third of the references, or fewer."""
+    rng = np.random.default_rng(0)
+    z = np.where(rng.random(150) < 0.5, 1.0, -1.0)
+    Z = np.maximum(rng.normal(size=(150, 120)) + 0.2 * z[:, None], 0.0)
+    problem = Problem(Z, z, None, odm(150.0, 0.1, 0.6, 150), 1.0)
+    solver = DSVRG(0, Parting(3, "random"))
+    plane = solver.solve(problem, Start(), Stop(1e-3))
+    monkeypatch.setattr(dsvrg, "_lowest", lambda H, g: np.zeros(2))
+    alone = solver.solve(problem, Start(), Stop(1e-3))
+    assert plane.gap <= 1e-3
+    assert 3 * plane.rounds <= alone.rounds
 
 
 def test_the_coreset_is_the_whole_in_the_mean():

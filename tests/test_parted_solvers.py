@@ -129,7 +129,9 @@ def test_a_start_at_the_answer_is_better_than_none(name, loss):
     again = solver(name, loss, Parting(3)).solve(posed(loss), Start(first.coef), Stop(1e-3, 3000))
     assert again.primal <= first.primal * (1 + 1e-12)
     assert again.gap <= 1e-3
-    assert again.rounds <= first.rounds
+    assert again.history[0].objective <= first.history[0].objective
+    if loss != "hinge":  # whose dual variables a model does not tell: rounds are luck, by the seed
+        assert again.rounds <= first.rounds
     assert optimum(loss) >= again.bound
 
 

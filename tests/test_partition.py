@@ -15,6 +15,7 @@ from optimargin.partition import (
     deal,
     make_strata,
     partition,
+    sorted_by,
     strata,
 )
 from optimargin.threads import blas_threads
@@ -152,6 +153,20 @@ def test_rows_as_near_to_two_landmarks_go_to_the_first():
     whole = found.numbers(Z)
     one_by_one = np.concatenate([found.numbers(Z[k : k + 1]) for k in range(len(Z))])
     np.testing.assert_array_equal(whole, one_by_one)
+
+
+def test_a_stratum_is_that_of_the_nearest_landmark_on_any_number_of_threads():
+    Z = np.random.default_rng(0).normal(size=(5000, 4))
+    found = make_strata(Z[:300], RBF(0.3), 16)
+    apart = ((Z[:, None] - found.centre - found.Z) ** 2).sum(axis=2)
+    for threads in (1, 2):
+        np.testing.assert_array_equal(found.numbers(Z, threads), apart.argmin(axis=1))
+
+
+@given(st.lists(st.integers(0, 9) | st.integers(0, 10**6), max_size=60))
+def test_rows_are_sorted_by_number_and_equal_ones_stay_in_order(number):
+    number = np.array(number, dtype=np.intp)
+    np.testing.assert_array_equal(sorted_by(number), np.argsort(number, kind="stable"))
 
 
 def test_rows_that_are_all_the_same_are_one_stratum():

@@ -51,7 +51,22 @@ def test_all_merges_lead_to_the_machine_of_all_rows(partition, merge, exact):
     assert model.status_ == "converged"
     assert model.dual_gap_ <= 1e-5
     assert model.objective_ == pytest.approx(exact.objective_, rel=1e-5)
-    assert model.history_["round"][-1] == model.n_iter_ == 4  # 8, 4, 2 and 1 parts
+    ahead = partition != "kmeans" if merge == "auto" else merge == "blend"
+    levels = 4 + ahead  # 8, 4, 2 and 1 parts; in the last, rows with a say may go ahead
+    assert model.history_["round"][-1] == model.n_iter_ == levels
+
+
+def test_rows_with_a_say_go_ahead_after_the_last_merge(exact):
+    """They make nearly the machine of all rows, which is what comes next."""
+    model = sodm(tol=1e-6).fit(X, y)
+    *_, before, ahead, last = model.history_["objective"]
+    assert last == pytest.approx(exact.objective_, rel=1e-6)
+    assert last < ahead < min(before, 1.05 * last)
+    assert model.status_ == "converged"
+    assert (
+        len(model.history_["objective"])
+        == len(sodm(merge="rescaled").fit(X, y).history_["gap"]) + 1
+    )
 
 
 @pytest.mark.parametrize("partition", ["random", "kmeans", "kmeans-strata"])
@@ -235,7 +250,7 @@ def test_wrong_settings_are_named(wrong, said):
 
 
 def test_rows_without_a_say_wait_until_the_last_merge():
-    """A part of several looks at rows with a dual variable; the machine of all rows at all."""
+    """A part of several looks at rows with a coefficient; the machine of all rows at all."""
     signs = np.where(y == 1, 1, -1).astype(np.int8)
     gram = make_gram(RBF(2.0), X, 0.0, 1 << 30, keep=False)
     problem = Problem(X, signs, None, odm(1e3, 0.5, 0.6, len(y)), gram=gram)
@@ -258,7 +273,7 @@ def test_rows_without_a_say_wait_until_the_last_merge():
 
         def step(self, task, *shared):
             after, said = self.inner.step(task, *shared)
-            seen.append(after.gather("dual"))
+            seen.append(np.abs(after.gather("dual")) + np.abs(after.gather("own")))
             return Shards(after), said
 
         def merge(self, *given):
@@ -266,11 +281,12 @@ def test_rows_without_a_say_wait_until_the_last_merge():
 
     given = replace(parting, engine=Watched())
     found = SODM(0, given).solve(problem, Start(), Stop(tol=1e-6))
-    _, first, second, third, last = seen  # what `begin` leaves, and 8, 4, 2 and 1 parts
+    _, first, second, third, ahead, last = seen  # what `begin` leaves; 8, 4 and 2 parts; and 1
     waits = first == 0.0
     assert waits.mean() > 0.3
     assert not second[waits].any()
     assert not third[second == 0.0].any()
+    assert not ahead[third == 0.0].any()
     assert last[waits].any()
     exact = SODM(0, Parting(1)).solve(problem, Start(), Stop(tol=1e-8))
     assert found.primal == pytest.approx(exact.primal, rel=1e-6)

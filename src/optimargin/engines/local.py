@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from optimargin.partition import sorted_by
 from optimargin.problem import Problem
 from optimargin.threads import blas_threads, spread
 
@@ -183,7 +184,7 @@ class LocalEngine:
         Rows whose number is negative go nowhere.  ``traffic`` is what to count on from, where
         rows are scattered anew.
         """
-        order = np.argsort(part, kind="stable")
+        order = sorted_by(part)
         ends = np.searchsorted(part[order], np.arange(int(part.max()) + 2))
         rows = [order[a:b] for a, b in pairwise(ends) if b > a]
         states = [{name: v[index] for name, v in (state or {}).items()} for index in rows]

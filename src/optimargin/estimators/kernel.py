@@ -77,7 +77,8 @@ class ODMClassifier(LargeKernelClassifier):
 
         - "rescaled": the average of the machines that meet.
         - "blend": the best combination of them.  Before the last merge parts are easier, with
-          losses halfway to those of the whole, and rows without a dual variable wait.
+          losses halfway to those of the whole, and rows whose coefficients are small wait; after
+          it, rows with a say go ahead of the others where they are few, as a level of their own.
         - "concatenate": their dual variables as they are, as the SODM paper has it.
         - "same": the same, where losses are those of the whole in every part.
         - "auto": "same" for clusters and survivors, else "blend".

@@ -57,7 +57,7 @@ class DCD:
     def points(self, problem: Problem, start: Start) -> Points:
         """A point at each look at all rows."""
         rng = np.random.default_rng(self.seed)
-        a, rows = _begin(problem, start)
+        a, rows = begin(problem, start)
         q, gain, rounds = problem.sqnorms, np.empty(problem.n), 0
         recent: list[Point] = []
         trail: list[tuple[np.ndarray, np.ndarray]] = []  # dual variables and their margins
@@ -80,7 +80,7 @@ class DCD:
             least = worth * float(gain.mean())
             for part, segment in segments(problem, rows, np.flatnonzero(gain > least)):
                 duals, seed = (problem.weight, q, a), rng.integers(1, 2**62)
-                _passes(problem.loss, segment, problem.y, *duals, part, least, gain, seed)
+                passes(problem.loss, segment, problem.y, *duals, part, least, gain, seed)
                 if segment is not rows:
                     yield point  # computing kernel rows takes long: a chance to stop
 
@@ -128,8 +128,8 @@ def pick(members, gain, least, order, seed):
 
 
 @compiled
-def _passes(loss, rows, y, weight, q, a, members, least, gain, seed):
-    """Sweeps over those of the rows that would gain, until they gain little more."""
+def passes(loss, rows, y, weight, q, a, members, least, gain, seed):
+    """Sweeps over those of the rows that would gain, until they gain little more; the next seed."""
     order, first, state = np.empty_like(members), 0.0, np.uint64(seed)
     for _ in range(SWEEPS):
         count, state = pick(members, gain, least, order, state)
@@ -137,10 +137,11 @@ def _passes(loss, rows, y, weight, q, a, members, least, gain, seed):
         first = max(first, total)
         if total <= SPENT * first:
             break
+    return state
 
 
 @compiled
-def _certify(loss, rows, y, weight, q, a, first, last, u, gain, scored):
+def certify(loss, rows, y, weight, q, a, first, last, u, gain, scored):
     """Margins and gains of a range of rows; the sums of their losses and of their gaps.
 
     Without a model yet there is nothing to score.
@@ -163,7 +164,7 @@ def push_all(rows, steps):
             push(rows, i, steps[i])
 
 
-def _begin(problem: Problem, start: Start) -> tuple[np.ndarray, Any]:
+def begin(problem: Problem, start: Start) -> tuple[np.ndarray, Any]:
     """The dual variable to start from, and rows that hold its model."""
     losses, y = problem.losses, problem.y
     a = np.zeros(problem.n) if start.dual is None else start.dual
@@ -208,7 +209,7 @@ def _look(
 
     def task(part: slice) -> tuple[float, float]:
         y, weight, first, last = problem.y, problem.weight, part.start, part.stop
-        return _certify(problem.loss, rows, y, weight, q, a, first, last, u, gain, scored)
+        return certify(problem.loss, rows, y, weight, q, a, first, last, u, gain, scored)
 
     found = spread(task, shares(problem.n, min(8, 1 + problem.n // _SHARE)), problem.threads)
     total, gap = (sum(column) for column in zip(*found, strict=True))

@@ -27,9 +27,11 @@ from optimargin.problem import Problem, Start, Status, Stop, drive
 from optimargin.solvers.dcd import DCD
 from optimargin.solvers.drawn import Drawn, chosen, rows_of
 from optimargin.solvers.kernel_newton import KernelNewton, is_faster
+from optimargin.solvers.roughly import SMALL, solve_roughly
 from optimargin.solvers.visited import visited
 
 _SAMPLE = 2048  # rows on which a level's gap is found
+_HALFWAY = 0.5  # power of a part's share of the losses: 0 is those of the whole, 1 its own
 _WORTH = 1e-3  # relative gain for which the search for the best blend goes on
 
 
@@ -43,7 +45,8 @@ class Level(NamedTuple):
     limit: int  # bytes for a part's kernel matrix; of a whole machine, for all at once
     stop: Stop
     seed: int
-    rough: bool = True  # one part among others
+    rough: bool = True  # one part among others, or rows with a say ahead of the others
+    least: float = 0.0  # share of the mean size of coefficients below which a row has no say
 
 
 class Told(NamedTuple):
@@ -52,6 +55,7 @@ class Told(NamedTuple):
     unfinished: int
     indefinite: int
     rows: int
+    voiced: int  # rows that have a say
     primal: float
     bound: float
 
@@ -75,10 +79,10 @@ def train(part: Part, level: Level) -> tuple[State, Told]:
     problem, state = part.problem, part.state
     if not problem.n:
         empty = {name: np.zeros(0) for name in ("coef", "margin", "mean")}
-        return {**state, **empty}, Told(0, 0, 0, 0.0, 0.0)
+        return {**state, **empty}, Told(0, 0, 0, 0, 0.0, 0.0)
     weight = float(problem.n if problem.weight is None else problem.weight.sum())
     share = level.total / weight if level.merge != "same" and weight > 0.0 else 1.0
-    factor = np.sqrt(share) if level.rough and level.merge == "blend" else share
+    factor = share**_HALFWAY if level.rough and level.merge == "blend" else share
     together = _together(problem, state, level)
     awake = _awake(state, level)
     rows = problem if len(awake) == problem.n else some_rows(problem, awake, problem.threads)
@@ -87,9 +91,12 @@ def train(part: Part, level: Level) -> tuple[State, Told]:
     local = replace(rows, loss=scaled(rows.loss, factor), gram=raised(gram, level.shift))
     smooth = is_smooth(rows.loss)
     by_newton = smooth and not level.rough and is_faster(local)
-    solver = KernelNewton(level.seed) if by_newton else DCD(level.seed)
     start = _begin(local, {name: v[awake] for name, v in together.items()}, level, by_newton)
-    found = drive(solver.points(local, start), level.stop)
+    if level.rough and local.n <= SMALL and gram.is_whole:
+        found = solve_roughly(local, start, level.stop, level.seed)
+    else:
+        solver = KernelNewton(level.seed) if by_newton else DCD(level.seed)
+        found = drive(solver.points(local, start), level.stop)
     dual = found.coef * rows.y if found.dual is None else found.dual
     losses = local.losses  # a better machine than that of the dual variables, and feasible too
     own = np.clip(found.coef * rows.y, losses.a_min, losses.a_max) if smooth else dual
@@ -99,14 +106,21 @@ def train(part: Part, level: Level) -> tuple[State, Told]:
     new |= {"home": np.full(problem.n, state["home"].min()), "drawn": state["drawn"]}
     status = found.status
     wrong = int(status is Status.MAX_ITER), int(status is Status.INDEFINITE)
-    return new, Told(*wrong, problem.n, found.primal, found.bound)
+    voiced = int(np.count_nonzero(_has_a_say(new, level)))
+    return new, Told(*wrong, problem.n, voiced, found.primal, found.bound)
 
 
 def _awake(state: State, level: Level) -> np.ndarray:
     """The rows that a part looks at: with others about, those that have a say after a merge."""
     waits = level.rough and level.merge == "blend" and (state["home"] != state["home"][0]).any()
-    some = np.flatnonzero(state["dual"]) if waits else np.empty(0, dtype=np.intp)
+    some = np.flatnonzero(_has_a_say(state, level)) if waits else np.empty(0, dtype=np.intp)
     return some if len(some) else np.arange(len(state["dual"]))
+
+
+def _has_a_say(state: State, level: Level) -> np.ndarray:
+    """Whether a row's coefficients are not small beside the mean of those that are not 0."""
+    size = np.abs(state["dual"]) + np.abs(state["own"])
+    return size > level.least * size.sum() / max(np.count_nonzero(size), 1)
 
 
 def _together(problem: Problem, state: State, level: Level) -> State:
@@ -202,12 +216,12 @@ def support_size(shards: LocalShards, is_whole: bool) -> tuple[int, int]:
 # -- the sample ----------------------------------------------------------------------------------
 
 
-def look(shards: LocalShards, sample: Drawn, level: Level) -> tuple[float, float]:
-    """The objective of a level's machine and its bound, by the sample."""
+def look(shards: LocalShards, sample: Drawn, level: Level) -> tuple[float, float, np.ndarray]:
+    """The objective of a level's machine and its bound, by the sample; and margins there."""
     f, own = shards.sum(_scores, level, sample.X)
     a = np.zeros(len(sample.y))  # rows that are in no part any more have none
     for code, mean in own:
         a[np.searchsorted(sample.code, code)] = mean
     u, losses = sample.y * f + level.shift * a, sample.losses(shards.whole.loss)
     primal = float(sample.times @ (0.5 * a * u + value(losses, u)))
-    return primal, primal - float(sample.times @ row_gap(losses, a, u))
+    return primal, primal - float(sample.times @ row_gap(losses, a, u)), u

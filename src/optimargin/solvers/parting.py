@@ -62,7 +62,8 @@ class Parting:
     def numbers(self, problem: Problem, count: int, rng: np.random.Generator) -> np.ndarray:
         """The number of every row's part."""
         kernel: Kernel = Linear() if problem.gram is None else problem.gram.kernel
-        return partition(self.how, problem.X, problem.y, count, rng, kernel, self.strata)
+        X, y, threads = problem.X, problem.y, problem.threads
+        return partition(self.how, X, y, count, rng, kernel, self.strata, threads)
 
     def scatter(
         self,

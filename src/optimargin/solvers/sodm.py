@@ -10,20 +10,21 @@ Source    sodm.txt, Algorithm 1; math.md section 4.  The rules of ``merge``:
           rescaled     a part's a_i times m_k/m of the part it becomes: its share of the average
           blend        ours: the best combination of the machines that meet, in their dual; and
                        before the last merge the losses of a part are halfway (in their logarithm)
-                       between those of the whole and its own, and it looks only at rows that have
-                       a dual variable; the others wait
+                       between those of the whole and its own, and it looks only at rows whose
+                       coefficients are not small; the others wait.  After it rows with a say go
+                       ahead, as a level of their own, and all rows start from their machine
           concatenate  as printed, without the factor: starts p times too far
           same         losses are those of the whole in every part, and nothing is rescaled: what
                        cascade, DC and DiP do
           Cascade, DC and DiP are other partitions; ``survivors`` leaves rows behind whose a_i is 0
 Cost      parts among others are solved roughly, by a few rounds of coordinate descent, whatever
-          the conditioning: what they miss is small beside what parting them costs.
+          the conditioning: what they miss is small beside what parting them costs (see `roughly`).
           A level of K parts computes n^2/K kernel values at most, after a merge only those of rows
           that are visited (see `visited`), and sends settings; a merge moves rows.
           Its gap is found on a sample of s rows, of which every part draws its share at first:
           they go to all parts, which costs s n values and brings back s numbers.  Given
           w = w(a) the gap is a sum over rows, so the sample tells.  When a merge no longer
-          lowers the objective of the sample, it was the last
+          moves the margins of the sample, it was the last
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ from optimargin.solvers.levels import Level, Told, begin, look, train
 from optimargin.solvers.parting import Parting
 
 MERGES = ("auto", "rescaled", "blend", "concatenate", "same")
-_ROUGH, _ROUNDS = 0.1, 8  # relative gap of a part among others, and its rounds at most
+_ROUGH = 0.1, 8  # relative gap of a part among others, and its rounds at most
+_NEARLY = 0.03, 16  # the same of a machine whose rows with a say are ahead of the others
+_LOUD = 0.05  # share of the mean size of coefficients above which a row has a say
+_FEW = 0.8  # share of rows with a say up to which these go ahead of the others
 _NONE = np.empty(0)
 
 Model = tuple[np.ndarray, np.ndarray | None, np.ndarray]  # coefficients, dual variables, margins
@@ -110,43 +114,44 @@ class SODM:
         n, threads = shards.whole.n, shards.whole.threads
         shards, drawn = shards.step(begin, n, self.seed)
         sample, history = joined(drawn), list[Round]()
+        seen = margin = _NONE  # of the sample, at the level before and at this one
+        ahead = False  # whether rows with a say go ahead of the others, in the machine of all
         while True:
             rounds += 1
-            rough = len(shards) > 1
-            now = level._replace(
-                limit=level.limit // min(threads, len(shards)),
-                stop=Stop(
-                    max(stop.tol, _ROUGH) if rough else stop.tol,
-                    min(stop.max_iter, _ROUNDS) if rough else stop.max_iter,
-                    None if left is None else max(left - time.perf_counter(), 1e-3),
-                ),
-                rough=rough,
-            )
+            rough = len(shards) > 1 or ahead
+            now = _of_a_pass(level, left, rough, ahead)
+            now = now._replace(limit=level.limit // min(threads, len(shards)))
             shards, said = shards.step(train, now)
             seconds, told = time.perf_counter() - began - paused, Told(*said)
-            is_whole = len(shards) == 1 and told.rows == n
+            is_whole = len(shards) == 1 and told.rows == n and not ahead
             primal, bound = told.primal, told.bound
             if not is_whole:
-                primal, bound = look(shards, sample, level)
+                seen, (primal, bound, margin) = margin, look(shards, sample, level)
             point = Point(*describe(shards, is_whole), primal, bound, rounds)
             gap = relative_gap(primal, bound)
             history.append(Round(rounds, primal, gap, seconds))
             asked = stop.callback is not None and stop.callback(history[-1], point)
             paused = time.perf_counter() - began - seconds
+            late = left is not None and time.perf_counter() >= left
             if told.indefinite:
                 status = Status.INDEFINITE
+            elif ahead and not (asked or late):
+                ahead = False
+                continue
             elif gap <= stop.tol:
                 status = Status.CONVERGED
             elif asked:
                 status = Status.CALLBACK
-            elif left is not None and time.perf_counter() >= left:
+            elif late:
                 status = Status.TIME_LIMIT
-            elif rounds == levels or _is_settled(history, stop.tol):
+            elif rounds == levels or (rough and _is_settled(seen, margin, stop.tol)):
                 status = Status.LEVELS
             elif len(shards) == 1:  # of survivors the gap with the whole says little
                 status = Status.MAX_ITER if told.unfinished else Status.LEVELS
             else:
                 shards = self._merged(shards) if regroup is None else regroup(shards)
+                waits = self.parting.rule == "blend" and told.voiced <= _FEW * told.rows
+                ahead = waits and len(shards) == 1
                 continue
             break
         found = Solution(
@@ -179,12 +184,25 @@ class SODM:
         return parting.scatter(problem, part, state, shards.traffic)
 
 
-def _is_settled(history: list[Round], tol: float) -> bool:
-    """Whether the last merge hardly improved the objective; that of the same sample of rows."""
-    if len(history) < 2:
-        return False
-    before, now = history[-2].objective, history[-1].objective
-    return 0.0 <= before - now <= tol * abs(now)
+def _of_a_pass(level: Level, left: float | None, rough: bool, ahead: bool) -> Level:
+    """What parts are told for now; ``left`` is when the time is over."""
+    gap, most = (_NEARLY if ahead else _ROUGH) if rough else (0.0, level.stop.max_iter)
+    stop = Stop(
+        max(level.stop.tol, gap),
+        min(level.stop.max_iter, most),
+        None if left is None else max(left - time.perf_counter(), 1e-3),
+    )
+    return level._replace(stop=stop, rough=rough, least=_LOUD if rough else 0.0)
+
+
+def _is_settled(before: np.ndarray, now: np.ndarray, tol: float) -> bool:
+    """Whether the last merge hardly moved the machine: its margins on the sample.
+
+    Squared, because the objective is: who moves by a tenth gains about a hundredth.  Objectives
+    themselves tell less: losses of parts change from level to level, and rows wait.
+    """
+    moved = now - before if len(before) else now
+    return len(before) > 0 and float(moved @ moved) <= tol * float(now @ now)
 
 
 def _gathered(problem: Problem, shards: LocalShards, is_whole: bool) -> Model:
