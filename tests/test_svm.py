@@ -34,7 +34,7 @@ def objective(model, loss, X=X, y=y, weight=None):
 
 
 @losses
-@pytest.mark.parametrize("solver", ["auto", "dcd", *ON_PARTS])
+@pytest.mark.parametrize("solver", ["auto", "dcd", "newton", *ON_PARTS])
 @pytest.mark.parametrize("rows", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
 def test_it_is_liblinears_machine(loss, solver, rows):
     best = objective(liblinear(loss), loss)
@@ -101,7 +101,7 @@ def test_an_engine_chooses_by_the_loss():
     assert np.isnan(model.loo_bound_)  # the dual variables are with the parts
 
 
-@pytest.mark.parametrize("solver", ["newton", "tron", "dsvrg", "csvrg"])
+@pytest.mark.parametrize("solver", ["tron", "dsvrg", "csvrg"])
 def test_a_solver_that_needs_a_slope_says_so(solver):
     with pytest.raises(ValueError, match=f"solver='{solver}' needs a loss with a slope .* loss="):
         LinearSVMClassifier(solver=solver).fit(X, y)

@@ -8,6 +8,7 @@ the seed and the rule alone, so a part can be made again.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -242,6 +243,35 @@ def _joined(pieces: list[Chunk], order: tuple[int, int]) -> Chunk:
         if pieces[0].weight is None
         else np.concatenate([piece.weight for piece in pieces if piece.weight is not None]),
     )
+
+
+def stayed(deal: Deal, lease: str, generation: int, batches: Iterable[Any]) -> Iterator[Any]:
+    """The rows of a partition of the frame as a block, here; or a complaint."""
+    import pyarrow as pa
+
+    rest = iter(batches)
+    first = next((batch for batch in rest if batch.num_rows), None)
+    if first is None:
+        return
+    own, complaint = int(first.column("own")[0].as_py()), ""
+
+    def chunks() -> Iterator[Chunk]:
+        nonlocal complaint
+        try:
+            for turn, batch in enumerate(itertools.chain([first], rest)):
+                yield _read(deal, batch)._replace(order=(own, turn))
+        except BadRow as found:
+            complaint = str(found)
+
+    facts = rounds.store(lease, generation, own, chunks())._replace(complaint=complaint)
+    blob = pa.array([pickle.dumps(facts)], pa.binary())
+    yield pa.RecordBatch.from_arrays([blob], ["facts"])
+
+
+def told(rows: Iterable[Any]) -> Iterator[Facts]:
+    """The facts of blocks as they come from a frame."""
+    for row in rows:
+        yield pickle.loads(row[0])
 
 
 def arrived(

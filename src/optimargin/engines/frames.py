@@ -10,7 +10,7 @@ import numpy as np
 
 from optimargin.engines.blocks import Facts
 from optimargin.engines.cluster import Lease
-from optimargin.engines.dealing import BadRow, Deal, Names, dealt, numbers, rows_of
+from optimargin.engines.dealing import BadRow, Deal, Names, dealt, numbers, rows_of, stayed
 from optimargin.kernels import Kernel
 from optimargin.partition import PARTITIONS, centres, make_strata
 
@@ -18,7 +18,8 @@ _FEW = 64  # rows that tell what kind of rows there are
 _POOL = 4096  # rows of a sample
 _SAMPLE = 1 << 26  # bytes of a sample
 _SPARSE = 1 / 3  # share of stored numbers up to which rows of both kinds are kept as sparse ones
-_RULES = tuple(rule for rule in PARTITIONS if rule != "blocks")
+KEPT = "kept"  # rows stay in the partition of the frame where they are
+_RULES = (*(rule for rule in PARTITIONS if rule != "blocks"), KEPT)
 
 
 class Rule(NamedTuple):
@@ -49,7 +50,7 @@ def deal(
     d, is_sparse = _looked(few.combine_chunks(), names)
     chosen = np.dtype(dtype or kind)
     found = Deal(names, d, is_sparse, chosen, classes, count, rule.seed, rule.how, near=None)
-    if names.part is not None or rule.how == "random" or count == 1:
+    if names.part is not None or rule.how in ("random", KEPT) or count == 1:
         return found
     from pyspark.sql import functions as F
 
@@ -68,13 +69,35 @@ def pairs(frame: Any, names: Names, deal: Deal, lease: Lease) -> Any:
 
     Java moves the chunks: an RDD's own shuffle would take them through Python once more.
     """
-    wanted = [_features(frame, names).alias("features"), _column(names.label).cast("double")]
-    wanted[1] = wanted[1].alias("label")
+    rows = frame.select(*_wanted(frame, names))
+    chunks = rows.mapInArrow(partial(dealt, deal), "part int, chunk binary")
+    return lease.run(lambda: chunks.repartitionById(deal.parts, "part").rdd)
+
+
+def blocks(frame: Any, names: Names, deal: Deal, lease: Lease, generation: int) -> Any:
+    """The blocks that partitions of the frame become where they are, joined while there are more.
+
+    The number of a block is that of the joined partition, which a column tells: a task that makes
+    a few of them again is numbered otherwise.
+    """
+    from pyspark.sql import functions as F
+
+    rows = frame.select(*_wanted(frame, names)).coalesce(deal.parts)
+    rows = rows.withColumn("own", F.spark_partition_id())
+    facts = rows.mapInArrow(partial(stayed, deal, lease.id, generation), "facts binary")
+    return lease.run(lambda: facts.rdd)
+
+
+def _wanted(frame: Any, names: Names) -> list[Any]:
+    """The columns that are read, by names of our own."""
+    wanted = [
+        _features(frame, names).alias("features"),
+        _column(names.label).cast("double").alias("label"),
+    ]
     for name, column, kind in (("weight", names.weight, "double"), ("part", names.part, "long")):
         if column is not None:
             wanted.append(_column(column).cast(kind).alias(name))
-    chunks = frame.select(*wanted).mapInArrow(partial(dealt, deal), "part int, chunk binary")
-    return lease.run(lambda: chunks.repartitionById(deal.parts, "part").rdd)
+    return wanted
 
 
 def check(facts: Iterable[Facts], lease: Lease) -> None:
