@@ -2,8 +2,8 @@
 
 Problem   min_w P(w), as in `newton`
 Update    the same step p, then w + t p, where the slope along p is about zero
-Source    `newton`, with a line search that asks for slopes; the hinge is rounded (`rounding`).  Ours:
-          the start from many rows is the average of machines, each found on a sixteenth of a part
+Source    `newton`, with a line search by slopes; the hinge is rounded (`rounding`).  Ours: the start
+          from many rows is the average of machines, each found on a sixteenth of a part
 Rounds    one for each step: w and p go out; losses, gradient and half a Hessian at w + p come back,
           and slopes on the way there.  One more where these say that another t is better; for the
           average that is the start; and for each width of a rounded hinge but the first.  Where d
@@ -151,10 +151,10 @@ def _gone(shards: LocalShards, at: At, p: np.ndarray, soft: bool, direct: bool) 
 
 
 def look(part: Part, w: np.ndarray, p: np.ndarray, rounding: Rounding) -> Told:
-    """Of a part at w + p: rounded losses, their gradient, their Hessian packed; what `pulled` says
-    of them; and their slopes on the way from w.
+    """What a part says of w + p, and of the way there from w.
 
-    Without a width the losses are as they are.
+    Rounded losses, their gradient and packed Hessian; the losses themselves, and what rounding adds
+    to the gap, both see `pulled`; slopes on the way.  Without a width losses are as they are.
     """
     told, h = _told(part.problem, w, p, rounding)
     H = hessian(part.problem, h)[np.tril_indices(len(w))]

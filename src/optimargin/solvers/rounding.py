@@ -4,9 +4,9 @@ Problem      min_w P(w), P with the hinge, which has no curvature
 Rounded      P_h(w), the hinge replaced by `loss.rounded` of width h: smooth, and quadratic where a
              margin is within h / 2 of 1
 Certificate  the dual variables a of the rounded loss are feasible for the hinge, so
-             P(w) - D(a) = |grad P_h(w)|^2 / 2 + sum_i (loss_i(u_i) + psi_i(a_i) + a_i u_i), with the
-             hinge's own loss and psi: the certificate is that of the hinge.  Only rows that are
-             being rounded add to the sum, each by up to h C / 8, so it falls as h^2
+             P(w) - D(a) = |grad P_h(w)|^2 / 2 + sum_i (loss_i(u_i) + psi_i(a_i) + a_i u_i)
+             with the hinge's own loss and psi: the certificate is that of the hinge.  Only rows
+             that are being rounded add to the sum, each up to h C / 16, so it falls as h^2
 Width        shrinks when the sum is the larger part of the gap: to where the sum would be half of
              what is wished for, but not too fast, so that each width begins where Newton's method
              is quick.  Losses that are smooth have the width 0, and nothing is added
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optimargin.loss import Loss, curvature, dual_of, is_smooth, of_row, row_gap, rounded, value
+from optimargin.loss import Loss, curvature, dual_of, is_smooth, of_row, rounded, row_gap, value
 from optimargin.problem import Problem
 from optimargin.rows import compiled
 from optimargin.solvers.passes import Pull, pull
