@@ -2,12 +2,12 @@
 
 Problem   min_w P(w), as in `newton`
 Update    the same step p, then w + t p, where the slope along p is about zero
-Source    `newton`, with a line search by slopes; the hinge is rounded (`rounding`).  Ours: the start
-          from many rows is the average of machines, each found on a sixteenth of a part
-Rounds    one for each step: w and p go out; losses, gradient and half a Hessian at w + p come back,
-          and slopes on the way there.  One more where these say that another t is better; for the
-          average that is the start; and for each width of a rounded hinge but the first.  Where d
-          is large no Hessian comes back, and one more for each conjugate-gradient step
+Source    `newton`, with a line search by slopes; the hinge is rounded (`rounding`).  Ours: many
+          rows begin with the average of machines, each found on a sixteenth of a part
+Rounds    one for each step: w and p go out; losses, gradient and half a Hessian at w + p come
+          back, and slopes on the way there.  One more where these say that another t is better, and
+          for the average that is the start.  Where d is large no Hessian comes back, and one more
+          for each conjugate-gradient step
 Bytes     16 (d+1) out and 8 (d+1) (d+2)/2 + 8 (d+1) back for every part and round; with conjugate
           gradients 8 (d+1) out and back, and curvatures stay.  Where a Hessian comes back nothing
           stays
