@@ -245,6 +245,15 @@ def _joined(pieces: list[Chunk], order: tuple[int, int]) -> Chunk:
     )
 
 
+def first_of(count: int, batches: Iterable[Any]) -> Iterator[Any]:
+    """The first rows of a partition of the frame, as they are."""
+    for batch in batches:
+        yield batch.slice(0, count)
+        count -= batch.num_rows
+        if count <= 0:
+            return
+
+
 def stayed(deal: Deal, lease: str, generation: int, batches: Iterable[Any]) -> Iterator[Any]:
     """The rows of a partition of the frame as a block, here; or a complaint."""
     import pyarrow as pa

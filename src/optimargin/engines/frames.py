@@ -10,7 +10,16 @@ import numpy as np
 
 from optimargin.engines.blocks import Facts
 from optimargin.engines.cluster import Lease
-from optimargin.engines.dealing import BadRow, Deal, Names, dealt, numbers, rows_of, stayed
+from optimargin.engines.dealing import (
+    BadRow,
+    Deal,
+    Names,
+    dealt,
+    first_of,
+    numbers,
+    rows_of,
+    stayed,
+)
 from optimargin.kernels import Kernel
 from optimargin.partition import PARTITIONS, centres, make_strata
 
@@ -55,6 +64,8 @@ def deal(
     from pyspark.sql import functions as F
 
     size = _POOL if is_sparse else max(min(_POOL, _SAMPLE // (8 * d)), 1)
+    if rule.how == "stratified":  # a few rows of every partition will do, and no other is computed
+        column = column.mapInArrow(partial(first_of, size), column.schema)
     sampled = column.orderBy(F.rand(rule.seed)).limit(size)
     pool = rows_of(lease.run(sampled.toArrow).column("features").combine_chunks(), found)
     if rule.how == "stratified":

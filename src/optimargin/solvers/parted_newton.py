@@ -39,6 +39,7 @@ from optimargin.solvers.passes import curved, margins
 from optimargin.solvers.rounding import At, first_width, fitting_width, pulled, smoothed
 
 _TIMES = 2.0 ** np.arange(-12, 3)  # shares of a step at which slopes are asked for
+_MANY = 1000  # rows to a feature from which on steps are soft once one shot over: see `rounding`
 _FLAT = 0.5  # share of the first slope that makes a whole step good enough
 
 
@@ -147,7 +148,8 @@ def _gone(shards: LocalShards, at: At, p: np.ndarray, soft: bool, direct: bool) 
     if abs(float(seen.at.gradient @ p)) <= _FLAT * abs(first):
         return seen
     t = crossing(np.append(0.0, _TIMES), np.append(first, seen.rises))
-    return _see(shards, at.w + t * p, np.zeros_like(p), Rounding(at.width, soft=True), direct)
+    soft = shards.whole.n >= _MANY * shards.whole.d
+    return _see(shards, at.w + t * p, np.zeros_like(p), Rounding(at.width, soft), direct)
 
 
 def look(part: Part, w: np.ndarray, p: np.ndarray, rounding: Rounding) -> Told:
