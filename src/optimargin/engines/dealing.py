@@ -20,6 +20,8 @@ from optimargin.engines import rounds
 from optimargin.engines.blocks import Chunk, Facts
 from optimargin.partition import Strata, nearest
 
+FEW = 64  # rows that tell what kind of rows there are
+_SPARSE = 1 / 3  # share of stored numbers up to which rows of both kinds are kept as sparse ones
 _CHUNK, _HELD = 1 << 20, 1 << 26  # bytes of a chunk, and of all that a worker gathers
 
 
@@ -245,6 +247,21 @@ def _joined(pieces: list[Chunk], order: tuple[int, int]) -> Chunk:
     )
 
 
+def looked(column: Any, names: Names) -> tuple[int, bool]:
+    """How many features rows have, and whether they are kept as sparse ones."""
+    column = column.drop_null()
+    if len(column) == 0:
+        raise BadRow(f"features: column {names.features!r} holds nulls.")
+    if not hasattr(column, "field"):
+        return len(column[0]), False
+    kinds, lengths = numbers(column.field("type")), column.field("values").value_lengths()
+    sizes = np.where(kinds == 0, numbers(column.field("size").fill_null(0)), lengths.to_numpy())
+    if kinds.all():
+        return int(sizes[0]), False
+    share = float(lengths.to_numpy().sum()) / max(float(sizes.sum()), 1.0)
+    return int(sizes[0]), not kinds.any() or share <= _SPARSE
+
+
 def first_of(count: int, batches: Iterable[Any]) -> Iterator[Any]:
     """The first rows of a partition of the frame, as they are."""
     for batch in batches:
@@ -265,8 +282,10 @@ def stayed(deal: Deal, lease: str, generation: int, batches: Iterable[Any]) -> I
     own, complaint = int(first.column("own")[0].as_py()), ""
 
     def chunks() -> Iterator[Chunk]:
-        nonlocal complaint
+        nonlocal complaint, deal
         try:
+            d, is_sparse = looked(first.column("features").slice(0, FEW), deal.names)
+            deal = deal._replace(d=d, is_sparse=is_sparse)
             for turn, batch in enumerate(itertools.chain([first], rest)):
                 yield _read(deal, batch)._replace(order=(own, turn))
         except BadRow as found:

@@ -10,23 +10,12 @@ import numpy as np
 
 from optimargin.engines.blocks import Facts
 from optimargin.engines.cluster import Lease
-from optimargin.engines.dealing import (
-    BadRow,
-    Deal,
-    Names,
-    dealt,
-    first_of,
-    numbers,
-    rows_of,
-    stayed,
-)
+from optimargin.engines.dealing import FEW, Deal, Names, dealt, first_of, looked, rows_of, stayed
 from optimargin.kernels import Kernel
 from optimargin.partition import PARTITIONS, centres, make_strata
 
-_FEW = 64  # rows that tell what kind of rows there are
 _POOL = 4096  # rows of a sample
 _SAMPLE = 1 << 26  # bytes of a sample
-_SPARSE = 1 / 3  # share of stored numbers up to which rows of both kinds are kept as sparse ones
 KEPT = "kept"  # rows stay in the partition of the frame where they are
 _RULES = (*(rule for rule in PARTITIONS if rule != "blocks"), KEPT)
 
@@ -52,14 +41,16 @@ def deal(
     if dtype not in (None, "float32", "float64"):
         raise ValueError(f"dtype: must be 'float32', 'float64' or None, not {dtype!r}.")
     kind = _checked(frame, names)
+    chosen = np.dtype(dtype or kind)
+    if rule.how == KEPT:  # every partition looks at its own
+        return Deal(names, 0, False, chosen, classes, count, rule.seed, rule.how, near=None)
     column = frame.select(_features(frame, names).alias("features"))
-    few = lease.run(column.limit(_FEW).toArrow).column("features")
+    few = lease.run(column.limit(FEW).toArrow).column("features")
     if len(few) == 0:
         raise ValueError("frame: has no rows.")
-    d, is_sparse = _looked(few.combine_chunks(), names)
-    chosen = np.dtype(dtype or kind)
+    d, is_sparse = looked(few.combine_chunks(), names)
     found = Deal(names, d, is_sparse, chosen, classes, count, rule.seed, rule.how, near=None)
-    if names.part is not None or rule.how in ("random", KEPT) or count == 1:
+    if names.part is not None or rule.how == "random" or count == 1:
         return found
     from pyspark.sql import functions as F
 
@@ -115,6 +106,9 @@ def check(facts: Iterable[Facts], lease: Lease) -> None:
     """Give up where a row was bad, or where there is none."""
     found = list(facts)
     complaints = sorted(one.complaint for one in found if one.complaint)
+    lengths = sorted({one.features for one in found if one.rows})
+    if not complaints and len(lengths) > 1:
+        complaints = [f"features: there are rows of {lengths[0]} and of {lengths[1]} features."]
     if complaints or not any(one.rows for one in found):
         lease.free()
         raise ValueError(complaints[0] if complaints else "frame: has no rows.")
@@ -172,18 +166,3 @@ def _column(name: str) -> Any:
     from pyspark.sql import functions as F
 
     return F.col("`" + name.replace("`", "``") + "`")
-
-
-def _looked(column: Any, names: Names) -> tuple[int, bool]:
-    """How many features rows have, and whether they are kept as sparse ones."""
-    column = column.drop_null()
-    if len(column) == 0:
-        raise BadRow(f"features: column {names.features!r} holds nulls.")
-    if not hasattr(column, "field"):
-        return len(column[0]), False
-    kinds, lengths = numbers(column.field("type")), column.field("values").value_lengths()
-    sizes = np.where(kinds == 0, numbers(column.field("size").fill_null(0)), lengths.to_numpy())
-    if kinds.all():
-        return int(sizes[0]), False
-    share = float(lengths.to_numpy().sum()) / max(float(sizes.sum()), 1.0)
-    return int(sizes[0]), not kinds.any() or share <= _SPARSE

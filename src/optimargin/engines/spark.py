@@ -165,21 +165,25 @@ class SparkEngine:
         names = dealing.Names(features, label, weight, part)
         count = lease.sc.defaultParallelism if n_partitions is None else n_partitions
         rule = frames.Rule(how, strata, Linear() if kernel is None else kernel, seed)
-        deal = frames.deal(frame, names, rule, (count, classes, dtype), lease)
+        if part is not None and how == frames.KEPT:
+            rule = rule._replace(how="random")
+        shape = count, classes, dtype
         anchors = None
-        if how == frames.KEPT and part is None:
-            anchors = _kept(frame, names, deal, lease)
+        if rule.how == frames.KEPT:
+            anchors = _kept(frame, names, frames.deal(frame, names, rule, shape, lease), lease)
+            rule = rule._replace(how="random")
         if anchors is None:
+            deal = frames.deal(frame, names, rule, shape, lease)
             anchors = _dealt(frame, names, deal, lease)
-        frames.check(anchors.facts.values(), lease)
-        n = sum(facts.rows for facts in anchors.facts.values())
+        facts = anchors.facts.values()
+        frames.check(facts, lease)
+        n, d = sum(one.rows for one in facts), max(one.features for one in facts)
         cpus = int(lease.sc.getConf().get("spark.task.cpus", "1"))
-        return make_shards(Whole(n, deal.d, classes=classes, threads=cpus), anchors, Traffic())
+        return make_shards(Whole(n, d, classes=classes, threads=cpus), anchors, Traffic())
 
 
 def _dealt(frame: Any, names: dealing.Names, deal: dealing.Deal, lease: Lease) -> Anchors:
     """Blocks of rows that a shuffle brings to their parts."""
-    deal = deal._replace(how="random") if deal.how == frames.KEPT else deal
     pairs = frames.pairs(frame, names, deal, lease)
 
     def source(generation: int, wanted: Sequence[int], held: list[Any]) -> Any:

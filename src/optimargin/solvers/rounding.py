@@ -59,7 +59,9 @@ class At(NamedTuple):
         if self.distance > _SHARE * self.rounding:
             return self.width
         wished = _SHARE * tol * abs(self.primal)
-        ratio = float(np.sqrt(wished / self.rounding)) if self.rounding > 0.0 else 0.0
+        ratio = float(np.sqrt(wished / self.rounding)) if self.rounding > 0.0 else 1.0
+        if ratio >= 1.0:  # the gap is reached, and somebody wants to go on
+            ratio = _SHRINK
         return self.width * min(max(ratio, _SHRINK), _STAYS)
 
 
