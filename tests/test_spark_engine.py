@@ -279,7 +279,7 @@ def test_placed_rows_have_the_answer_of_rows_in_one_place(spark, kind):
     assert is_given_back(spark, before)
 
 
-def test_rows_that_are_kept_where_they_are_stay_there_and_come_back(spark, monkeypatch):
+def test_rows_that_are_kept_where_they_are_stay_there_and_come_back(spark):
     """Partitions of the frame become parts in their order, and again after files are gone."""
     frame = frame_of(spark).repartition(6).persist()
     rows = [len(part) for part in frame.rdd.glom().collect()]

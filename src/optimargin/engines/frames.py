@@ -77,17 +77,24 @@ def pairs(frame: Any, names: Names, deal: Deal, lease: Lease) -> Any:
 
 
 def blocks(frame: Any, names: Names, deal: Deal, lease: Lease, generation: int) -> Any:
-    """The blocks that partitions of the frame become where they are, joined while there are more.
+    """The blocks that partitions of the frame become where they are, joined where there are more.
 
-    The number of a block is that of the joined partition, which a column tells: a task that makes
-    a few of them again is numbered otherwise.
+    None where there are fewer of them than parts.  The number of a block is that of its partition,
+    which a column tells: a task that makes a few of them again is numbered otherwise.
     """
     from pyspark.sql import functions as F
 
-    rows = frame.select(*_wanted(frame, names)).coalesce(deal.parts)
-    rows = rows.withColumn("own", F.spark_partition_id())
-    facts = rows.mapInArrow(partial(stayed, deal, lease.id, generation), "facts binary")
-    return lease.run(lambda: facts.rdd)
+    def made(rows: Any) -> Any:
+        numbered = rows.withColumn("own", F.spark_partition_id())
+        write = partial(stayed, deal, lease.id, generation)
+        return lease.run(lambda: numbered.mapInArrow(write, "facts binary").rdd)
+
+    rows = frame.select(*_wanted(frame, names))
+    plain = made(rows)
+    count = plain.getNumPartitions()
+    if count < deal.parts:
+        return None
+    return plain if count == deal.parts else made(rows.coalesce(deal.parts))
 
 
 def _wanted(frame: Any, names: Names) -> list[Any]:

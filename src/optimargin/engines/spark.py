@@ -197,7 +197,7 @@ def _kept(frame: Any, names: dealing.Names, deal: dealing.Deal, lease: Lease) ->
     """Blocks of rows that stay where they are; None where the frame has too few partitions."""
     generation = lease.number()
     made = frames.blocks(frame, names, deal, lease, generation)
-    if made.getNumPartitions() < deal.parts:
+    if made is None:
         return None
 
     def source(_: int, wanted: Sequence[int], held: list[Any]) -> Any:
