@@ -292,11 +292,11 @@ def _linear_svc(frame: Any, X: Any, y: np.ndarray) -> Reached:
 
 
 def _ours(session: Any, frame: Any, theirs: Reached) -> Reached:
-    """What users get: rows stay where they are, and the solver is "auto"."""
+    """What users get: a part for each core, rows where they are, and the solver "auto"."""
 
     def reached(rows: Any, stop: Stop) -> tuple[Any, float, int]:
         began = time.perf_counter()
-        with SparkEngine(session).place(rows, _PARTS, how=KEPT) as placed:
+        with SparkEngine(session).place(rows, how=KEPT) as placed:
             placing = time.perf_counter() - began
             shards = placed.posed(loss=hinge(1.0), bias=0.0)
             solver = on_parts("auto", shards.whole, 0, Parting(), _TOL)
