@@ -150,6 +150,15 @@ def test_where_arithmetic_ends_the_solver_does(name):
     assert found.gap < 1e-9
 
 
+@pytest.mark.parametrize("count", [1, 4])
+def test_the_width_of_a_rounded_hinge_ends_where_arithmetic_does(count):
+    given = solver("newton", "hinge", Parting(count), tol=0.0)
+    found = given.solve(posed("hinge"), Start(), Stop(0.0, 5000))
+    assert found.status in (Status.PRECISION, Status.CONVERGED)
+    assert found.primal == pytest.approx(optimum("hinge"), rel=1e-9)
+    assert found.gap < 1e-7
+
+
 @pytest.mark.parametrize("name", ["bqo", "admm", "tron"])
 def test_solvers_read_little_of_the_whole(name):
     """On a cluster the driver has no rows."""

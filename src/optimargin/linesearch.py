@@ -49,13 +49,17 @@ def _slopes(loss, weight, u, du, times, found):
         found[k] = first
 
 
-def crossing(times: np.ndarray, rises: np.ndarray) -> float:
-    """Where a slope, known at some t in their order, is about 0; it rises, and is below 0 first."""
+def crossing(times: np.ndarray, rises: np.ndarray) -> tuple[float, float]:
+    """The last t where a slope is below 0, and where it is about 0.
+
+    It is known at some t in their order, rises, and is below 0 at the first.
+    """
     k = int(np.searchsorted(rises >= 0.0, True))
+    before = float(times[k - 1])
     if k == len(times):
-        return float(times[-1])
+        return before, before
     low, high = rises[k - 1], rises[k]
-    return float(times[k - 1] - low * (times[k] - times[k - 1]) / (high - low))
+    return before, before - float(low * (times[k] - before) / (high - low))
 
 
 def best_step(

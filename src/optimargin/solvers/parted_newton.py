@@ -40,6 +40,7 @@ from optimargin.solvers.rounding import At, first_width, fitting_width, pulled, 
 
 _TIMES = 2.0 ** np.arange(-12, 3)  # shares of a step at which slopes are asked for
 _MANY = 1000  # rows to a feature from which on steps are soft once one shot over: see `rounding`
+_NOTHING = 1e-12  # length of a step, relative to the model, that is not worth another look
 _FLAT = 0.5  # share of the first slope that makes a whole step good enough
 
 
@@ -147,9 +148,15 @@ def _gone(shards: LocalShards, at: At, p: np.ndarray, soft: bool, direct: bool) 
     first = float(at.gradient @ p)
     if abs(float(seen.at.gradient @ p)) <= _FLAT * abs(first):
         return seen
-    t = crossing(np.append(0.0, _TIMES), np.append(first, seen.rises))
-    soft = shards.whole.n >= _MANY * shards.whole.d
-    return _see(shards, at.w + t * p, np.zeros_like(p), Rounding(at.width, soft), direct)
+    times, rises = np.append(0.0, _TIMES), np.append(first, seen.rises)
+    low, t = crossing(times, rises)
+    how = Rounding(at.width, shards.whole.n >= _MANY * shards.whole.d)
+    seen = _see(shards, at.w + t * p, np.zeros_like(p), how, direct)
+    if seen.at.value < at.value or np.linalg.norm(p) <= _NOTHING * np.linalg.norm(at.w):
+        return seen
+    if low > 0.0:  # there it still falls
+        return _see(shards, at.w + low * p, np.zeros_like(p), how, direct)
+    return _gone(shards, at, _TIMES[0] * p, how.soft, direct)
 
 
 def look(part: Part, w: np.ndarray, p: np.ndarray, rounding: Rounding) -> Told:

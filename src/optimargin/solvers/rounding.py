@@ -56,7 +56,7 @@ class At(NamedTuple):
 
     def next_width(self, tol: float) -> float:
         """The width for the next step, if a relative gap of ``tol`` is wished for."""
-        if self.distance > _SHARE * self.rounding:
+        if self.distance > _SHARE * self.rounding or self.width <= _LEAST:
             return self.width
         wished = _SHARE * tol * abs(self.primal)
         ratio = float(np.sqrt(wished / self.rounding)) if self.rounding > 0.0 else 1.0
@@ -68,11 +68,6 @@ class At(NamedTuple):
 def first_width(loss: Loss) -> float:
     """The width to begin with; 0 where the loss is smooth."""
     return 0.0 if is_smooth(loss) else _FIRST
-
-
-def is_spent(width: float) -> bool:
-    """Whether nothing is left to be rounded less."""
-    return width <= _LEAST
 
 
 def smoothed(problem: Problem, width: float) -> Problem:
