@@ -5,7 +5,7 @@ Update    w <- w - eta (g_ij(w) - g_ij(w_ref) + g(w_ref)), i and j drawn indepen
           g_ij(w) = w + (2 lam1 p_i (u_i - u_j) - lam2 p_i - a_i) / chance_i  y_i x_i
 Source    odm.txt, theorem 1 and eq. (23): u_j stands for the mean, so that no gradient
           needs more than two rows.  Ours: the hinge has no slope at its kink, which SVRG
-          needs, so it is rounded over margins of some width around 1; the duals of the rounded
+          needs, so it is rounded over margins of some width below 1; the duals of the rounded
           loss are feasible for the hinge and give the certificate of the hinge itself.  The
           width is halved whenever rounding is the larger part of the gap
 Cost      two passes over the data a round, beside the full gradient; a step costs as much as
@@ -42,7 +42,7 @@ class LDMSVRG:
         w = np.zeros(problem.d + 1) if start.coef is None else start.coef.astype(np.float64)
         rows, shares = feature_rows(problem.X, problem.bias, w), problem.shares
         second, n, rounds, width = np.cumsum(shares), problem.n, 0, _WIDTH
-        loss = rounded(problem.loss, width)
+        loss = rounded(problem.loss, width, above=0.0)
         chance, smooth = _importance(problem, loss)
         eta = 0.25 / smooth
         here = _look(problem, loss, w)
@@ -77,7 +77,7 @@ class LDMSVRG:
             worn = eta < 1e-9 / smooth  # what is left is not worth such steps
             if here.rounding > 0.5 * (here.point.primal - here.point.bound) or worn:
                 width *= 0.5
-                loss = rounded(problem.loss, width)
+                loss = rounded(problem.loss, width, above=0.0)
                 chance, smooth = _importance(problem, loss)
                 here, eta = _look(problem, loss, w), 0.25 / smooth
         return None
