@@ -4,7 +4,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from optimargin.linesearch import best_step, valley
+from optimargin.linesearch import best_step, crossing, valley
 from optimargin.loss import is_smooth, scaled, slope, value
 from strategies import losses
 
@@ -46,3 +46,15 @@ def test_a_valley_is_found_by_slopes_alone(place, steep, kink):
     t = valley(slope, slope(0.0))
     assert 0 < t <= place or abs(slope(t)) <= 0.1 * abs(slope(0.0))
     assert t >= 0.5 * place
+
+
+@given(st.floats(1e-3, 10.0), st.floats(1e-6, 1e6), st.floats(0, 1e3))
+def test_slopes_at_several_places_tell_where_they_cross(place, steep, kink):
+    """A slope that rises evenly is found where it is 0; with a jump, between its neighbours."""
+    times = np.append(0.0, 2.0 ** np.arange(-6, 3))
+    rises = steep * (times - place) + kink * (times > place)
+    low, t = crossing(times, rises)
+    assert low == times[times < place][-1]
+    assert low <= t <= times[min(np.searchsorted(times, place), len(times) - 1)]
+    if kink == 0 and place <= times[-1]:
+        assert t == pytest.approx(place, rel=1e-9)

@@ -15,6 +15,7 @@ from optimargin.loss import (
     hinge,
     is_smooth,
     odm,
+    rounded,
     row_gap,
     scaled,
     slope,
@@ -139,3 +140,17 @@ def test_only_the_hinge_has_a_kink():
     assert is_smooth(odm(1.0, 0.5, 0.2, 10))
     assert is_smooth(squared_hinge(1.0))
     assert not is_smooth(hinge(1.0))
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-6, 4.0), st.floats(-50, 50))
+def test_a_rounded_hinge_is_smooth_feasible_and_near(C, width, u):
+    loss, near = hinge(C), rounded(hinge(C), width)
+    assert is_smooth(near)
+    assert 0.0 <= dual_of(near, u) <= C
+    excess = value(near, u) - value(loss, u)
+    assert -1e-12 * C * (1 + abs(u)) <= excess <= C * width / 8 + 1e-12 * C * (1 + abs(u))
+    gap = row_gap(loss, dual_of(near, u), u)
+    assert -1e-12 * C * (1 + abs(u)) <= gap <= C * width / 16 + 1e-12 * C * (1 + abs(u))
+    if abs(u - 1.0) > 0.51 * width:
+        assert excess == pytest.approx(0.0, abs=1e-12 * C * (1 + abs(u)))
+        assert curvature(near, u) == 0.0

@@ -27,6 +27,7 @@ WEIGHT = RNG.integers(1, 4, size=N).astype(float)
 LOSSES = {"hinge": hinge(0.2), "squared_hinge": squared_hinge(0.4), "odm": odm(10.0, 0.5, 0.2, N)}
 DUAL = ("bqo", "bqo-line", "bqo-armijo", "disdca", "dsvm-ave", "admm", "admm-acc")
 PAIRS = [(name, loss) for name in DUAL for loss in LOSSES]
+PAIRS += [("newton", "hinge")]
 PAIRS += [(name, loss) for name in ("tron", "newton") for loss in ("squared_hinge", "odm")]
 pairs = pytest.mark.parametrize(("name", "loss"), PAIRS)
 AVERAGES = ("pa", "dwpa", "dwpa-acc")
@@ -37,7 +38,7 @@ def posed(loss, rows=X, weight=None, threads=1):
 
 
 def solver(name, loss, parting, seed=0, tol=1e-4):
-    return on_parts(name, LOSSES[loss], seed, parting, tol)
+    return on_parts(name, posed(loss), seed, parting, tol)
 
 
 @cache
@@ -151,6 +152,15 @@ def test_where_arithmetic_ends_the_solver_does(name):
     assert found.gap < 1e-9
 
 
+@pytest.mark.parametrize("count", [1, 4])
+def test_the_width_of_a_rounded_hinge_ends_where_arithmetic_does(count):
+    given = solver("newton", "hinge", Parting(count), tol=0.0)
+    found = given.solve(posed("hinge"), Start(), Stop(0.0, 5000))
+    assert found.status in (Status.PRECISION, Status.CONVERGED)
+    assert found.primal == pytest.approx(optimum("hinge"), rel=1e-9)
+    assert found.gap < 1e-7
+
+
 @pytest.mark.parametrize("name", ["bqo", "admm", "tron"])
 def test_solvers_read_little_of_the_whole(name):
     """On a cluster the driver has no rows."""
@@ -215,9 +225,7 @@ def test_the_pocket_never_gets_worse_and_holds_what_it_says(loss):
 def test_the_plane_takes_far_fewer_rounds_than_the_line(loss):
     stiff = replace(posed(loss), loss=scaled(LOSSES[loss], 50.0))
     rounds = [
-        on_parts(name, stiff.loss, 0, Parting(8), 1e-3)
-        .solve(stiff, Start(), Stop(1e-3, 3000))
-        .rounds
+        on_parts(name, stiff, 0, Parting(8), 1e-3).solve(stiff, Start(), Stop(1e-3, 3000)).rounds
         for name in ("bqo", "bqo-line")
     ]
     assert rounds[0] < rounds[1] / 2

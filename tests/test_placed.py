@@ -37,7 +37,7 @@ def shards(y, weight=None, rows=X, theta=0.6, bias=1.0):
 @pytest.mark.parametrize("y", [TWO, THREE], ids=["two", "three"])
 def test_linear_machines_are_those_of_the_local_classifier(name, tol, y):
     placed_rows = shards(y, WEIGHT)
-    solver = on_parts(name, placed_rows.whole.loss, 0, Parting(4), tol)
+    solver = on_parts(name, placed_rows.whole, 0, Parting(4), tol)
     found = placed.linear(placed_rows, solver, [Start()] * 3, Stop(tol=tol))
     local = LinearODMClassifier(multi_class="ovr", tol=1e-8).fit(X, y, sample_weight=WEIGHT)
     assert len(found) == (1 if y is TWO else 3)

@@ -147,11 +147,35 @@ def test_svm_losses_reach_liblinear(make):
     peer = LinearSVC(C=0.5, loss=name, tol=1e-10, max_iter=1_000_000, random_state=0).fit(X, y)
     w = np.append(peer.coef_, peer.intercept_)
     problem = Problem(X, y, np.ones(len(y)), loss, 1.0)
-    for solver in (DCD(), *([Newton(), SVRG()] if is_smooth(loss) else [])):
+    for solver in (DCD(), Newton(tol=1e-8), *([SVRG()] if is_smooth(loss) else [])):
         solution = solve(problem, solver, 1e-8)
         u = y * (np.column_stack([X, np.ones(len(y))]) @ w)
         theirs = 0.5 * w @ w + value(loss, u).sum()
         assert solution.primal == pytest.approx(theirs, rel=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(datasets(), st.floats(-2, 2), st.booleans(), st.booleans())
+def test_newton_certifies_the_hinge(data, power, direct, is_sparse):
+    """The bound is the dual objective of the hinge itself, at dual variables inside its box."""
+    X, y = data
+    weight = 1.0 + np.arange(len(y)) % 3
+    rows = sp.csr_array(X) if is_sparse else X
+    problem = Problem(rows, y, weight, hinge(10.0**power), 1.0)
+    seen = []
+    stop = Stop(1e-3, 300, callback=lambda line, point: seen.append(point) or False)
+    solution = drive(Newton(0, direct, 1e-3).points(problem, Start()), stop)
+    assert solution.gap <= 1e-3
+    Z = np.column_stack([X, np.ones(len(y))])
+    for point in seen:
+        w, a, losses = point.coef, point.dual, problem.losses
+        assert ((a >= 0.0) & (a <= losses.a_max * (1 + 1e-12))).all()
+        size = 1.0 + 0.5 * w @ w + value(losses, y * (Z @ w)).sum()
+        primal = 0.5 * w @ w + value(losses, y * (Z @ w)).sum()
+        assert point.primal == pytest.approx(primal, rel=1e-9, abs=1e-9 * size)
+        v = (a * y) @ Z
+        dual = -0.5 * v @ v - conjugate(losses, a).sum()
+        assert point.bound <= dual + 1e-8 * (size + abs(dual))
 
 
 @pytest.mark.parametrize("solver", [DCD(3), SVRG(3), Newton(3)], ids=lambda s: s.name)

@@ -182,7 +182,7 @@ def uncached(spark, shards):
 @pytest.mark.parametrize("fault", [killed, emptied, erased, uncached], ids=lambda f: f.__name__)
 def test_what_is_lost_in_mid_training_does_not_change_the_answer(scattered, spark, fault):
     here, there = scattered(value=VALUE)
-    solver = PartedNewton(0, Parting(), True)
+    solver = PartedNewton(0, Parting(), False)  # curvatures stay with the parts
     plain = drive(solver.points(here, Start()), Stop(1e-10))
 
     def once(line, point):
@@ -279,6 +279,30 @@ def test_placed_rows_have_the_answer_of_rows_in_one_place(spark, kind):
     assert is_given_back(spark, before)
 
 
+def test_rows_that_are_kept_where_they_are_stay_there_and_come_back(spark):
+    """Partitions of the frame become parts in their order, and again after files are gone."""
+    frame = frame_of(spark).repartition(6).persist()
+    rows = [len(part) for part in frame.rdd.glom().collect()]
+    with SparkEngine().place(frame, 6, how="kept", weight="w") as shards:
+        assert shards.sizes == rows
+        shards = shards.posed(loss=LOSS, bias=1.0)
+        solver = PartedNewton(0, Parting(), True)
+        first = drive(solver.points(shards, Start()), Stop(1e-8))
+        assert first.gap <= 1e-8
+        assert first.primal == pytest.approx(
+            drive(Newton(direct=True).points(posed(), Start()), Stop(1e-10)).primal, rel=1e-6
+        )
+        shutil.rmtree(shards.anchors.facts[2].path)
+        again = drive(solver.points(shards, Start()), Stop(1e-8))
+        np.testing.assert_array_equal(again.coef, first.coef)
+    with SparkEngine().place(frame, 2, how="kept", weight="w") as shards:
+        assert len(shards) == 2
+        assert sum(shards.sizes) == N
+    with SparkEngine().place(frame.coalesce(1), 3, how="kept") as shards:
+        assert len(shards) == 3  # one partition is dealt
+    frame.unpersist()
+
+
 def test_parts_of_ones_own_and_parts_that_are_empty_or_of_one_class(spark):
     from pyspark.sql import functions as F
 
@@ -313,8 +337,9 @@ def test_a_bad_row_is_one_sentence(spark, change, word):
     kind = {"features": "array<float>"}.get(name, "double")
     bad = F.when(F.monotonically_increasing_id() == 90, F.expr(f"cast({expression} as {kind})"))
     frame = frame.withColumn(name, bad.otherwise(F.col(name)))
-    with pytest.raises(ValueError, match=word):
-        SparkEngine().place(frame, 2, how="random", weight="w")
+    for how in ("random", "kept"):
+        with pytest.raises(ValueError, match=word):
+            SparkEngine().place(frame, 1 if how == "kept" else 2, how=how, weight="w")
     assert is_given_back(spark, before)
 
 

@@ -34,7 +34,7 @@ def objective(model, loss, X=X, y=y, weight=None):
 
 
 @losses
-@pytest.mark.parametrize("solver", ["auto", "dcd", *ON_PARTS])
+@pytest.mark.parametrize("solver", ["auto", "dcd", "newton", *ON_PARTS])
 @pytest.mark.parametrize("rows", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
 def test_it_is_liblinears_machine(loss, solver, rows):
     best = objective(liblinear(loss), loss)
@@ -93,15 +93,55 @@ def test_armijo_steps_are_other_steps(kind):
     assert not np.array_equal(armijo.coef_, exact.coef_)
 
 
+def test_a_stiff_hinge_is_rounded_and_certified():
+    """Where coordinate descent would need thousands of epochs."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(600, 6))
+    a = A @ rng.normal(size=6) + rng.normal(size=600) > 0
+    best = LinearSVC(loss="hinge", C=50.0, tol=1e-8, max_iter=10**6).fit(A, a)
+    w, u = np.append(best.coef_, best.intercept_), (2 * a - 1) * best.decision_function(A)
+    theirs = 0.5 * w @ w + 50.0 * np.maximum(1 - u, 0).sum()
+    for rows in (A, sp.csr_array(A)):
+        model = LinearSVMClassifier(C=50.0, tol=1e-6).fit(rows, a)
+        assert model.solver_ == "newton"
+        assert model.dual_gap_ <= 1e-6
+        assert model.objective_ <= theirs * (1 + 1.1e-6)
+        assert np.isfinite(model.loo_bound_)
+        warm = LinearSVMClassifier(C=50.0, tol=1e-6, warm_start=True).fit(rows, a)
+        assert warm.fit(rows, a).n_iter_ <= model.n_iter_ // 2
+    assert LinearSVMClassifier(C=1e-3).fit(A, a).solver_ == "dcd"
+
+
+def test_classes_share_newtons_rounds_with_the_hinge():
+    given = {"C": 0.1, "random_state": 0}
+    model = LinearSVMClassifier(
+        solver="newton", engine=LocalEngine(), n_partitions=3, tol=1e-4, **given
+    ).fit(IRIS, KIND)
+    plain = LinearSVMClassifier(solver="dcd", tol=1e-6, **given).fit(IRIS, KIND)
+    assert (model.dual_gap_ <= 1e-4).all()
+    np.testing.assert_allclose(model.objective_, plain.objective_, rtol=1.1e-4)
+    alone = [
+        LinearSVMClassifier(
+            solver="newton", engine=LocalEngine(), n_partitions=3, tol=1e-4, **given
+        ).fit(IRIS, kind == KIND)
+        for kind in range(3)
+    ]
+    assert model.traffic_["rounds"] == max(one.traffic_["rounds"] for one in alone)
+
+
 def test_an_engine_chooses_by_the_loss():
     given = {"engine": LocalEngine(), "C": C, "n_partitions": 3, "random_state": 0}
     assert LinearSVMClassifier(loss="squared_hinge", **given).fit(X, y).solver_ == "newton"
     model = LinearSVMClassifier(loss="hinge", **given).fit(X, y)
     assert model.dual_gap_ <= 1e-4
     assert np.isnan(model.loo_bound_)  # the dual variables are with the parts
+    assert model.solver_ == "bqo"
+    few = LinearSVMClassifier(loss="hinge", **given).fit(X[:, :4], y)  # many rows to a feature
+    assert few.solver_ == "newton"
+    assert few.dual_gap_ <= 1e-4
 
 
-@pytest.mark.parametrize("solver", ["newton", "tron", "dsvrg", "csvrg"])
+@pytest.mark.parametrize("solver", ["tron", "dsvrg", "csvrg"])
 def test_a_solver_that_needs_a_slope_says_so(solver):
     with pytest.raises(ValueError, match=f"solver='{solver}' needs a loss with a slope .* loss="):
         LinearSVMClassifier(solver=solver).fit(X, y)

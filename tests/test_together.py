@@ -49,7 +49,7 @@ def wrong(part):
 
 @pytest.mark.parametrize("name", ["bqo", "admm", "newton", "tron", "dsvrg", "dwpa"])
 def test_every_solver_finds_what_it_finds_alone(name):
-    solver = on_parts(name, LOSS, 0, Parting(K), 1e-5)
+    solver = on_parts(name, scattered().whole, 0, Parting(K), 1e-5)
     stop = Stop(1e-5, 60)
     shards = scattered()
     joint = together(shards, OWNS, lambda m, view: drive(solver.points(view, Start()), stop))
@@ -163,7 +163,7 @@ def test_what_travels_can_be_pickled():
             after, said = self.shards.step(*pickle.loads(pickle.dumps((task, *shared))))
             return Far(after), said
 
-    solver = on_parts("bqo", LOSS, 0, Parting(K), 1e-4)
+    solver = on_parts("bqo", scattered().whole, 0, Parting(K), 1e-4)
 
     def run(m, view):
         return drive(solver.points(view, Start()), Stop(1e-2, 30)).primal

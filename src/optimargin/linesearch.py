@@ -1,4 +1,4 @@
-"""Line searches: exact over the pieces of a quadratic objective, or by its slope alone."""
+"""Line searches: exact over the pieces of a quadratic objective, or by slopes alone."""
 
 from __future__ import annotations
 
@@ -33,6 +33,35 @@ def _along(loss, weight, u, du, t):
     return first, second
 
 
+def slopes(loss, weight, u, du, times):
+    """The first derivative at each of some t."""
+    found = np.zeros(len(times))
+    _slopes(loss, weight, u, du, times, found)
+    return found
+
+
+@partial(compiled, contiguous=True)
+def _slopes(loss, weight, u, du, times, found):
+    for k in range(len(times)):
+        first = 0.0
+        for i in range(len(u)):
+            first += slope(of_row(loss, weight, i), u[i] + times[k] * du[i]) * du[i]
+        found[k] = first
+
+
+def crossing(times: np.ndarray, rises: np.ndarray) -> tuple[float, float]:
+    """The last t where a slope is below 0, and where it is about 0.
+
+    It is known at some t in their order, rises, and is below 0 at the first.
+    """
+    k = int(np.searchsorted(rises >= 0.0, True))
+    before = float(times[k - 1])
+    if k == len(times):
+        return before, before
+    low, high = rises[k - 1], rises[k]
+    return before, before - float(low * (times[k] - before) / (high - low))
+
+
 def best_step(
     loss: Loss,
     weight: np.ndarray | None,
@@ -44,11 +73,12 @@ def best_step(
     """The t > 0 that minimises |w + t p|^2 / 2 + sum_i s_i loss(u_i + t du_i).
 
     ``slope0`` is w.p and ``norm2`` is |p|^2.  The derivative is increasing and piecewise
-    linear, so Newton's method inside a shrinking bracket ends after a few pieces.
+    linear, so Newton's method inside a shrinking bracket ends after a few pieces; where its steps
+    do not halve, as where the slope flattens out far away, the bracket is halved instead.
     """
     first, second = along(loss, weight, u, du, 0.0)
     start = abs(slope0 + first)
-    low, high, t = 0.0, np.inf, 1.0
+    low, high, t, moved = 0.0, np.inf, 1.0, np.inf
     for _ in range(60):
         first, second = along(loss, weight, u, du, t)
         rise = slope0 + t * norm2 + first
@@ -56,11 +86,11 @@ def best_step(
             break
         low, high = (t, high) if rise < 0 else (low, t)
         step = t - rise / (norm2 + second) if norm2 + second > 0 else np.inf
-        if not low < step < high:
+        if not low < step < high or abs(step - t) > 0.5 * moved:
             step = 2.0 * t if np.isinf(high) else 0.5 * (low + high)
         if abs(step - t) <= 1e-12 * t:
             break
-        t = step
+        t, moved = step, abs(step - t)
     return float(t)
 
 

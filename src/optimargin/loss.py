@@ -64,6 +64,14 @@ def hinge(C: float) -> Loss:
     return Loss(1.0, 1.0, _TINY, 1.0, 0.0, float(C))
 
 
+def rounded(loss: Loss, width: float, above: float = 0.5) -> Loss:
+    """A hinge whose kink is spread over margins of some width, of which a share is above it.
+
+    Its dual variables have the same bounds, so they are feasible for the hinge.
+    """
+    return loss._replace(lo=loss.lo + above * width, ridge_lo=width / loss.a_max)
+
+
 def is_smooth(loss: Loss) -> bool:
     """Whether the loss has a Lipschitz slope, as every Newton and gradient method needs."""
     return loss.ridge_lo > _TINY

@@ -8,6 +8,7 @@ the seed and the rule alone, so a part can be made again.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ from optimargin.engines import rounds
 from optimargin.engines.blocks import Chunk, Facts
 from optimargin.partition import Strata, nearest
 
+FEW = 64  # rows that tell what kind of rows there are
+_SPARSE = 1 / 3  # share of stored numbers up to which rows of both kinds are kept as sparse ones
 _CHUNK, _HELD = 1 << 20, 1 << 26  # bytes of a chunk, and of all that a worker gathers
 
 
@@ -242,6 +245,61 @@ def _joined(pieces: list[Chunk], order: tuple[int, int]) -> Chunk:
         if pieces[0].weight is None
         else np.concatenate([piece.weight for piece in pieces if piece.weight is not None]),
     )
+
+
+def looked(column: Any, names: Names) -> tuple[int, bool]:
+    """How many features rows have, and whether they are kept as sparse ones."""
+    column = column.drop_null()
+    if len(column) == 0:
+        raise BadRow(f"features: column {names.features!r} holds nulls.")
+    if not hasattr(column, "field"):
+        return len(column[0]), False
+    kinds, lengths = numbers(column.field("type")), column.field("values").value_lengths()
+    sizes = np.where(kinds == 0, numbers(column.field("size").fill_null(0)), lengths.to_numpy())
+    if kinds.all():
+        return int(sizes[0]), False
+    share = float(lengths.to_numpy().sum()) / max(float(sizes.sum()), 1.0)
+    return int(sizes[0]), not kinds.any() or share <= _SPARSE
+
+
+def first_of(count: int, batches: Iterable[Any]) -> Iterator[Any]:
+    """The first rows of a partition of the frame, as they are."""
+    for batch in batches:
+        yield batch.slice(0, count)
+        count -= batch.num_rows
+        if count <= 0:
+            return
+
+
+def stayed(deal: Deal, lease: str, generation: int, batches: Iterable[Any]) -> Iterator[Any]:
+    """The rows of a partition of the frame as a block, here; or a complaint."""
+    import pyarrow as pa
+
+    rest = iter(batches)
+    first = next((batch for batch in rest if batch.num_rows), None)
+    if first is None:
+        return
+    own, complaint = int(first.column("own")[0].as_py()), ""
+
+    def chunks() -> Iterator[Chunk]:
+        nonlocal complaint, deal
+        try:
+            d, is_sparse = looked(first.column("features").slice(0, FEW), deal.names)
+            deal = deal._replace(d=d, is_sparse=is_sparse)
+            for turn, batch in enumerate(itertools.chain([first], rest)):
+                yield _read(deal, batch)._replace(order=(own, turn))
+        except BadRow as found:
+            complaint = str(found)
+
+    facts = rounds.store(lease, generation, own, chunks())._replace(complaint=complaint)
+    blob = pa.array([pickle.dumps(facts)], pa.binary())
+    yield pa.RecordBatch.from_arrays([blob], ["facts"])
+
+
+def told(rows: Iterable[Any]) -> Iterator[Facts]:
+    """The facts of blocks as they come from a frame."""
+    for row in rows:
+        yield pickle.loads(row[0])
 
 
 def arrived(

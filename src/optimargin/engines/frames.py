@@ -10,15 +10,14 @@ import numpy as np
 
 from optimargin.engines.blocks import Facts
 from optimargin.engines.cluster import Lease
-from optimargin.engines.dealing import BadRow, Deal, Names, dealt, numbers, rows_of
+from optimargin.engines.dealing import FEW, Deal, Names, dealt, first_of, looked, rows_of, stayed
 from optimargin.kernels import Kernel
 from optimargin.partition import PARTITIONS, centres, make_strata
 
-_FEW = 64  # rows that tell what kind of rows there are
 _POOL = 4096  # rows of a sample
 _SAMPLE = 1 << 26  # bytes of a sample
-_SPARSE = 1 / 3  # share of stored numbers up to which rows of both kinds are kept as sparse ones
-_RULES = tuple(rule for rule in PARTITIONS if rule != "blocks")
+KEPT = "kept"  # rows stay in the partition of the frame where they are
+_RULES = (*(rule for rule in PARTITIONS if rule != "blocks"), KEPT)
 
 
 class Rule(NamedTuple):
@@ -42,18 +41,22 @@ def deal(
     if dtype not in (None, "float32", "float64"):
         raise ValueError(f"dtype: must be 'float32', 'float64' or None, not {dtype!r}.")
     kind = _checked(frame, names)
+    chosen = np.dtype(dtype or kind)
+    if rule.how == KEPT:  # every partition looks at its own
+        return Deal(names, 0, False, chosen, classes, count, rule.seed, rule.how, near=None)
     column = frame.select(_features(frame, names).alias("features"))
-    few = lease.run(column.limit(_FEW).toArrow).column("features")
+    few = lease.run(column.limit(FEW).toArrow).column("features")
     if len(few) == 0:
         raise ValueError("frame: has no rows.")
-    d, is_sparse = _looked(few.combine_chunks(), names)
-    chosen = np.dtype(dtype or kind)
+    d, is_sparse = looked(few.combine_chunks(), names)
     found = Deal(names, d, is_sparse, chosen, classes, count, rule.seed, rule.how, near=None)
     if names.part is not None or rule.how == "random" or count == 1:
         return found
     from pyspark.sql import functions as F
 
     size = _POOL if is_sparse else max(min(_POOL, _SAMPLE // (8 * d)), 1)
+    if rule.how == "stratified":  # a few rows of every partition will do, and no other is computed
+        column = column.mapInArrow(partial(first_of, size), column.schema)
     sampled = column.orderBy(F.rand(rule.seed)).limit(size)
     pool = rows_of(lease.run(sampled.toArrow).column("features").combine_chunks(), found)
     if rule.how == "stratified":
@@ -68,19 +71,51 @@ def pairs(frame: Any, names: Names, deal: Deal, lease: Lease) -> Any:
 
     Java moves the chunks: an RDD's own shuffle would take them through Python once more.
     """
-    wanted = [_features(frame, names).alias("features"), _column(names.label).cast("double")]
-    wanted[1] = wanted[1].alias("label")
+    rows = frame.select(*_wanted(frame, names))
+    chunks = rows.mapInArrow(partial(dealt, deal), "part int, chunk binary")
+    return lease.run(lambda: chunks.repartitionById(deal.parts, "part").rdd)
+
+
+def blocks(frame: Any, names: Names, deal: Deal, lease: Lease, generation: int) -> Any:
+    """The blocks that partitions of the frame become where they are, joined where there are more.
+
+    None where there are fewer of them than parts.  The number of a block is that of its partition,
+    which a column tells: a task that makes a few of them again is numbered otherwise.
+    """
+    from pyspark.sql import functions as F
+
+    def made(rows: Any) -> Any:
+        numbered = rows.withColumn("own", F.spark_partition_id())
+        write = partial(stayed, deal, lease.id, generation)
+        return lease.run(lambda: numbered.mapInArrow(write, "facts binary").rdd)
+
+    rows = frame.select(*_wanted(frame, names))
+    plain = made(rows)
+    count = plain.getNumPartitions()
+    if count < deal.parts:
+        return None
+    return plain if count == deal.parts else made(rows.coalesce(deal.parts))
+
+
+def _wanted(frame: Any, names: Names) -> list[Any]:
+    """The columns that are read, by names of our own."""
+    wanted = [
+        _features(frame, names).alias("features"),
+        _column(names.label).cast("double").alias("label"),
+    ]
     for name, column, kind in (("weight", names.weight, "double"), ("part", names.part, "long")):
         if column is not None:
             wanted.append(_column(column).cast(kind).alias(name))
-    chunks = frame.select(*wanted).mapInArrow(partial(dealt, deal), "part int, chunk binary")
-    return lease.run(lambda: chunks.repartitionById(deal.parts, "part").rdd)
+    return wanted
 
 
 def check(facts: Iterable[Facts], lease: Lease) -> None:
     """Give up where a row was bad, or where there is none."""
     found = list(facts)
     complaints = sorted(one.complaint for one in found if one.complaint)
+    lengths = sorted({one.features for one in found if one.rows})
+    if not complaints and len(lengths) > 1:
+        complaints = [f"features: there are rows of {lengths[0]} and of {lengths[1]} features."]
     if complaints or not any(one.rows for one in found):
         lease.free()
         raise ValueError(complaints[0] if complaints else "frame: has no rows.")
@@ -138,18 +173,3 @@ def _column(name: str) -> Any:
     from pyspark.sql import functions as F
 
     return F.col("`" + name.replace("`", "``") + "`")
-
-
-def _looked(column: Any, names: Names) -> tuple[int, bool]:
-    """How many features rows have, and whether they are kept as sparse ones."""
-    column = column.drop_null()
-    if len(column) == 0:
-        raise BadRow(f"features: column {names.features!r} holds nulls.")
-    if not hasattr(column, "field"):
-        return len(column[0]), False
-    kinds, lengths = numbers(column.field("type")), column.field("values").value_lengths()
-    sizes = np.where(kinds == 0, numbers(column.field("size").fill_null(0)), lengths.to_numpy())
-    if kinds.all():
-        return int(sizes[0]), False
-    share = float(lengths.to_numpy().sum()) / max(float(sizes.sum()), 1.0)
-    return int(sizes[0]), not kinds.any() or share <= _SPARSE

@@ -136,8 +136,11 @@ class SparkEngine:
             Its order of rows within partitions must be the same when Spark computes it again.
         n_partitions : int, optional
             None means one for every core of the cluster.
-        how : {"stratified", "random", "kmeans", "kmeans-strata"}
-            The rule that gives every row its part: see `optimargin.partition`.
+        how : {"stratified", "random", "kmeans", "kmeans-strata", "kept"}
+            The rule that gives every row its part: see `optimargin.partition`.  "kept" leaves
+            rows in the partitions of the frame, joined where there are more than parts, and
+            needs no shuffle: for solvers that do not care who has which row.  A frame of fewer
+            partitions than parts is dealt at random.
         strata : int
             How many strata, or clusters.
         kernel : Kernel, optional
@@ -162,18 +165,47 @@ class SparkEngine:
         names = dealing.Names(features, label, weight, part)
         count = lease.sc.defaultParallelism if n_partitions is None else n_partitions
         rule = frames.Rule(how, strata, Linear() if kernel is None else kernel, seed)
-        deal = frames.deal(frame, names, rule, (count, classes, dtype), lease)
-        pairs = frames.pairs(frame, names, deal, lease)
-
-        def source(generation: int, wanted: Sequence[int], held: list[Any]) -> Any:
-            write = partial(dealing.arrived, lease.id, generation, tuple(wanted))
-            return cluster.selected(pairs, wanted).mapPartitionsWithIndex(write)
-
-        anchors = Anchors(lease, source, range(count))
-        frames.check(anchors.facts.values(), lease)
-        n = sum(facts.rows for facts in anchors.facts.values())
+        if part is not None and how == frames.KEPT:
+            rule = rule._replace(how="random")
+        shape = count, classes, dtype
+        anchors = None
+        if rule.how == frames.KEPT:
+            anchors = _kept(frame, names, frames.deal(frame, names, rule, shape, lease), lease)
+            rule = rule._replace(how="random")
+        if anchors is None:
+            deal = frames.deal(frame, names, rule, shape, lease)
+            anchors = _dealt(frame, names, deal, lease)
+        facts = anchors.facts.values()
+        frames.check(facts, lease)
+        n, d = sum(one.rows for one in facts), max(one.features for one in facts)
         cpus = int(lease.sc.getConf().get("spark.task.cpus", "1"))
-        return make_shards(Whole(n, deal.d, classes=classes, threads=cpus), anchors, Traffic())
+        return make_shards(Whole(n, d, classes=classes, threads=cpus), anchors, Traffic())
+
+
+def _dealt(frame: Any, names: dealing.Names, deal: dealing.Deal, lease: Lease) -> Anchors:
+    """Blocks of rows that a shuffle brings to their parts."""
+    pairs = frames.pairs(frame, names, deal, lease)
+
+    def source(generation: int, wanted: Sequence[int], held: list[Any]) -> Any:
+        write = partial(dealing.arrived, lease.id, generation, tuple(wanted))
+        return cluster.selected(pairs, wanted).mapPartitionsWithIndex(write)
+
+    return Anchors(lease, source, range(deal.parts))
+
+
+def _kept(frame: Any, names: dealing.Names, deal: dealing.Deal, lease: Lease) -> Anchors | None:
+    """Blocks of rows that stay where they are; None where the frame has too few partitions."""
+    generation = lease.number()
+    made = frames.blocks(frame, names, deal, lease, generation)
+    if made is None:
+        return None
+
+    def source(_: int, wanted: Sequence[int], held: list[Any]) -> Any:
+        return cluster.selected(made, wanted).mapPartitions(dealing.told)
+
+    anchors = Anchors(lease, source, range(deal.parts))
+    lease.own(anchors, "generation", generation)
+    return anchors
 
 
 def _chunk(problem: Problem, index: np.ndarray, state: State | None) -> Chunk:

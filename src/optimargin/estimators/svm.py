@@ -38,8 +38,9 @@ class LinearSVMClassifier(LinearClassifier):
     C : float, default=1.0
         Weight of the losses: the inverse of regularisation.
     solver : str, default="auto"
-        "dcd" or "newton": dual coordinate descent or, with the squared hinge, Newton;
-        ``solver_`` tells what "auto" chose.  "svrg" is variance-reduced stochastic gradients.
+        "dcd" or "newton": dual coordinate descent or Newton, which rounds the kink of the hinge
+        as finely as ``tol`` asks for; ``solver_`` tells what "auto" chose.  "svrg" is
+        variance-reduced stochastic gradients.
         Others work on parts of the rows:
 
         - "bqo": block-diagonal steps in the dual variables; "disdca" (CoCoA+) and "dsvm-ave"
@@ -49,7 +50,8 @@ class LinearSVMClassifier(LinearClassifier):
         - "dwpa", "dwpa-acc": their best weighted mean.
         - "tron", "dsvrg", "csvrg": with the squared hinge, as in `LinearODMClassifier`.
 
-        With an ``engine``, "auto" is "newton" (squared hinge) or "bqo" (hinge).
+        With an ``engine``, "auto" is "newton", and "bqo" with the hinge where there are fewer
+        than 50 rows to a feature, or more features than a Hessian may have.
     line_search : {"exact", "line", "armijo"}, default="exact"
         The step of "bqo": the best one in the plane of the direction and of the last step, or
         along the direction alone, best or by Armijo's rule.

@@ -23,6 +23,7 @@ from optimargin.solvers.nearby import Nearby
 from optimargin.solvers.newton import Newton, is_direct
 from optimargin.solvers.on_parts import NAMED, PARTED, on_parts, refuse_kinks
 from optimargin.solvers.parting import Parting
+from optimargin.solvers.rounding import smoothed
 from optimargin.solvers.sodm import SODM
 from optimargin.solvers.svrg import SVRG
 
@@ -36,6 +37,8 @@ MULTI = ("auto", "dcd", "mcodm-paper")
 
 _STIFF_SPARSE = 10.0  # stiffness beyond which Newton wins on sparse rows with many features
 _STIFF_DIRECT = 1.0  # the same on sparse rows with few features, where Newton costs little
+_STIFF_ROUNDED = 3.0  # the same with the hinge, rounded over a width of 1, on dense rows
+_ROWS_ROUNDED = 4  # rows to a feature, at least, that make a rounded hinge curved enough
 _SMALL = 100_000  # kernel values with landmarks
 EXACT = 1e-9  # relative gap of an answer that is as good as exact
 
@@ -101,8 +104,8 @@ def solve(
     if name == "sodm":
         return SODM(seed, parting).solve(problem, start, stop)
     if problem.gram is None and (parting.engine is not None or name in PARTED):
-        return on_parts(name, problem.loss, seed, parting, stop.tol).solve(problem, start, stop)
-    solver = choose(name, problem, seed)
+        return on_parts(name, problem, seed, parting, stop.tol).solve(problem, start, stop)
+    solver = choose(name, problem, seed, stop.tol)
     # The last of few Newton steps brings an exact answer: there is no reason to do without it.
     exact = solver.name == "newton" and is_exact(problem)
     goal = min(stop.tol, EXACT) if exact else stop.tol
@@ -145,12 +148,16 @@ def judged_by(tol: float, found: Solution) -> Solution:
     return found
 
 
-def choose(name: str, problem: Problem, seed: int) -> Solver:
+def choose(name: str, problem: Problem, seed: int, tol: float = EXACT) -> Solver:
     """The solver of that name; ``"auto"`` weighs shape, sparsity and conditioning."""
     refuse_kinks(name, problem.loss)
     if problem.lam1 or problem.lam2 or not is_smooth(problem.loss):
+        if name == "auto" and _is_worth_rounding(problem):
+            name = "newton"
         if name == "auto":
             name = "dcd" if _can_be_whitened(problem) else "svrg"
+        if name == "newton":
+            return Newton(seed, tol=tol)
         return LDM(seed) if name == "dcd" else LDMSVRG(seed)
     if problem.gram is not None:
         if name == "auto":
@@ -167,6 +174,16 @@ def _is_easy(problem: Problem) -> bool:
     if few and not sp.issparse(problem.X):
         return False
     return problem.stiffness <= (_STIFF_DIRECT if few else _STIFF_SPARSE)
+
+
+def _is_worth_rounding(problem: Problem) -> bool:
+    """Whether Newton's method gets there first on a linear machine with the hinge."""
+    if problem.gram is not None or problem.lam1 or problem.lam2:
+        return False
+    if not is_direct(problem.d, problem.limit) or problem.n < _ROWS_ROUNDED * problem.d:
+        return False
+    least = _STIFF_SPARSE if sp.issparse(problem.X) else _STIFF_ROUNDED
+    return smoothed(problem, 1.0).stiffness > least
 
 
 def _can_be_whitened(problem: Problem) -> bool:

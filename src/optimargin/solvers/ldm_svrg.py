@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optimargin.loss import Loss, dual_of, of_row, row_gap, scaled, steepest, value
+from optimargin.loss import Loss, dual_of, of_row, rounded, row_gap, scaled, steepest, value
 from optimargin.problem import Point, Points, Problem, Start
 from optimargin.rows import compiled, feature_rows, push, score
 from optimargin.solvers.ldm import expansion
@@ -42,7 +42,7 @@ class LDMSVRG:
         w = np.zeros(problem.d + 1) if start.coef is None else start.coef.astype(np.float64)
         rows, shares = feature_rows(problem.X, problem.bias, w), problem.shares
         second, n, rounds, width = np.cumsum(shares), problem.n, 0, _WIDTH
-        loss = _rounded(problem.loss, width)
+        loss = rounded(problem.loss, width, above=0.0)
         chance, smooth = _importance(problem, loss)
         eta = 0.25 / smooth
         here = _look(problem, loss, w)
@@ -77,7 +77,7 @@ class LDMSVRG:
             worn = eta < 1e-9 / smooth  # what is left is not worth such steps
             if here.rounding > 0.5 * (here.point.primal - here.point.bound) or worn:
                 width *= 0.5
-                loss = _rounded(problem.loss, width)
+                loss = rounded(problem.loss, width, above=0.0)
                 chance, smooth = _importance(problem, loss)
                 here, eta = _look(problem, loss, w), 0.25 / smooth
         return None
@@ -95,8 +95,8 @@ class _Look(NamedTuple):
 def _look(problem: Problem, loss: Loss, w: np.ndarray) -> _Look:
     u, p = margins(problem, w), problem.shares
     weight = np.ones(problem.n) if problem.weight is None else problem.weight
-    rounded, exact = scaled(loss, weight), scaled(problem.loss, weight)
-    a, mean = dual_of(rounded, u), float(p @ u)
+    near, exact = scaled(loss, weight), scaled(problem.loss, weight)
+    a, mean = dual_of(near, u), float(p @ u)
     t = expansion(problem, a, u)
     g = w - np.append(t @ problem.X, problem.bias * t.sum())
     spread = problem.lam1 * float(p @ (u - mean) ** 2)
@@ -105,12 +105,7 @@ def _look(problem: Problem, loss: Loss, w: np.ndarray) -> _Look:
     rounding = float(row_gap(exact, a, u).sum())
     bound = primal - rounding - 0.5 * float(g @ g)  # the Hessian of the rest is at least I
     point = Point(w, a, u, primal, bound, 0)
-    return _Look(point, g, rest + float(value(rounded, u).sum()), rounding)
-
-
-def _rounded(loss: Loss, width: float) -> Loss:
-    """The hinge with its kink rounded over margins of this width, below it."""
-    return loss._replace(ridge_lo=width / loss.a_max)
+    return _Look(point, g, rest + float(value(near, u).sum()), rounding)
 
 
 def _importance(problem: Problem, loss: Loss) -> tuple[np.ndarray, float]:

@@ -20,6 +20,7 @@ from optimargin.solvers.bqo import BQO
 from optimargin.solvers.consensus import RELAXED
 from optimargin.solvers.csvrg import CSVRG
 from optimargin.solvers.dsvrg import DSVRG
+from optimargin.solvers.newton import is_direct
 from optimargin.solvers.parted_newton import PartedNewton
 from optimargin.solvers.parting import Parting
 from optimargin.solvers.passes import margins
@@ -44,7 +45,7 @@ class PartedSolver(Protocol):
 
 
 _MAKERS: dict[str, Callable[[int, Parting, float], Any]] = {
-    "newton": lambda seed, parting, tol: PartedNewton(seed, parting),
+    "newton": lambda seed, parting, tol: PartedNewton(seed, parting, tol=tol),
     "tron": lambda seed, parting, tol: TRON(seed, parting),
     "dsvrg": lambda seed, parting, tol: DSVRG(seed, parting),
     "csvrg": lambda seed, parting, tol: CSVRG(seed, parting),
@@ -62,23 +63,27 @@ _MAKERS: dict[str, Callable[[int, Parting, float], Any]] = {
 PARTED = tuple(name for name in _MAKERS if name != "newton")  # those that always work on parts
 STEPS = {"exact": "bqo", "line": "bqo-line", "armijo": "bqo-armijo"}  # by line_search
 NAMED = tuple(name for name in PARTED if name not in STEPS.values() or name == "bqo")
-_SMOOTH = ("newton", "tron", "csvrg", "dsvrg")  # those that need a slope everywhere
+_SMOOTH = ("tron", "csvrg", "dsvrg")  # those that need a slope everywhere
+_ROWS_ROUNDED = 50  # rows to a feature from which on Newton's method is for the hinge, too
+ANYHOW = ("newton", "tron")  # those that find the same whoever has which row
 ALONE = ("csvrg",)  # moves rows, so its machines cannot share them
 
 
-def on_parts(name: str, loss: Loss, seed: int, parting: Parting, tol: float) -> PartedSolver:
-    """The solver of that name; "auto" is Newton's method where the loss allows it.
+def on_parts(name: str, whole: Any, seed: int, parting: Parting, tol: float) -> PartedSolver:
+    """The solver of that name; "auto" is Newton's method wherever it needs few rounds.
 
-    Where it does not, "bqo": of all others that takes the fewest rounds.
+    With the hinge that is where there are many rows to a feature; elsewhere "bqo", which of the
+    dual solvers takes the fewest.
     """
     if name == "auto":
-        name = "newton" if is_smooth(loss) else "bqo"
+        few = is_direct(whole.d, whole.limit) and whole.n >= _ROWS_ROUNDED * whole.d
+        name = "newton" if few or is_smooth(whole.loss) else "bqo"
     if name not in _MAKERS:
         choices = ", ".join(f"'{known}'" for known in ("newton", *NAMED))
         raise ValueError(
             f"solver={name!r} needs all rows in one place; with an engine choose 'auto', {choices}."
         )
-    refuse_kinks(name, loss)
+    refuse_kinks(name, whole.loss)
     return _MAKERS[name](seed, parting, tol)
 
 
@@ -87,7 +92,7 @@ def refuse_kinks(name: str, loss: Loss) -> None:
     if name in _SMOOTH and not is_smooth(loss):
         raise ValueError(
             f"solver={name!r} needs a loss with a slope everywhere, which loss='hinge' has not;"
-            " choose 'auto', 'bqo' or 'admm', or loss='squared_hinge'."
+            " choose 'auto', 'newton', 'bqo' or 'admm', or loss='squared_hinge'."
         )
 
 

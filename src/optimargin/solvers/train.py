@@ -94,7 +94,7 @@ def train(
         if not plan.is_shared(whole):
             return list(each(one, makers, starts))
         rows, stop, seed, parting = whole.narrowed(), plan.stop, plan.seed, plan.parting
-        solver = on_parts(plan.solver, whole.loss, seed, parting, stop.tol)
+        solver = on_parts(plan.solver, whole, seed, parting, stop.tol)
         found = solve_together(solver, rows, makers, starts, stop, seed=seed, parting=parting)
         return [judged(make(rows), answer) for make, answer in zip(makers, found, strict=True)]
 

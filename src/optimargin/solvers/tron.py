@@ -22,7 +22,7 @@ import numpy as np
 from optimargin.engines.local import LocalShards
 from optimargin.problem import Points, Problem, Solution, Start, Stop
 from optimargin.solvers.parted import answer, begun, here
-from optimargin.solvers.parted_newton import curve, stand
+from optimargin.solvers.parted_newton import Rounding, curve, stand
 from optimargin.solvers.parting import Parting
 
 _FORCING = 0.1  # share of the gradient that conjugate gradients may leave
@@ -56,7 +56,8 @@ class TRON:
     def points(self, shards: LocalShards, start: Start) -> Points:
         """A point after each step that was tried."""
         w = begun(shards.whole, start)
-        shards, (total, gradient, _) = shards.step(stand, w, False)
+        none = np.zeros_like(w)
+        shards, (total, gradient, *_) = shards.step(stand, w, none, Rounding())
         at, rounds = here(w, (total, gradient)), 0
         radius = first = float(np.linalg.norm(at.gradient))
         while True:
@@ -64,7 +65,7 @@ class TRON:
             p, residual = inside(partial(shards.sum, curve), at.gradient, radius)
             lean, length = float(at.gradient @ p), float(np.linalg.norm(p))
             promised = -0.5 * (lean - float(p @ residual))
-            shards, (total, gradient, _) = shards.step(stand, at.w + p, False)
+            shards, (total, gradient, *_) = shards.step(stand, at.w, p, Rounding())
             new = here(at.w + p, (total, gradient))
             gained = at.value - new.value
             if rounds == 0:
@@ -76,7 +77,7 @@ class TRON:
             elif radius <= _SMALLEST * first:
                 return None
             else:
-                shards, _ = shards.step(stand, at.w, False)
+                shards, _ = shards.step(stand, at.w, none, Rounding())
 
 
 def inside(curve: Callable[[np.ndarray], np.ndarray], g: np.ndarray, radius: float) -> Step:

@@ -130,8 +130,9 @@ class SparkLinearODMClassifier(SparkClassifier, LinearParams, ODMParams):
         The step of "bqo", as in `LinearODMClassifier`.
     nPartitions : int, optional
         Parts of the rows; unset: one for each core of the cluster.
-    partition : {"stratified", "random", "kmeans", "kmeans-strata"}, default="stratified"
-        Which rows make a part, as in `LinearODMClassifier`.
+    partition : {"stratified", "random", "kmeans", "kmeans-strata"}, optional
+        Which rows make a part, as in `LinearODMClassifier`.  Unset: with "auto", "newton" and
+        "tron" rows stay in the partitions of the DataFrame, with other solvers "stratified".
     seed : int, default=0
         Decides all that is random.
     """
@@ -176,8 +177,8 @@ class SparkLinearSVMClassifier(SparkClassifier, LinearParams, SVMParams):
     loss : {"hinge", "squared_hinge"}, default="hinge"
         The loss of a margin.
     solver : str, default="auto"
-        "bqo" with the hinge, "newton" with the squared hinge; or one of those of
-        `SparkLinearODMClassifier`.
+        "newton", but "bqo" with the hinge where there are fewer than 50 rows to a feature; or
+        one of those of `SparkLinearODMClassifier`.
     featuresCol, labelCol, weightCol, predictionCol, rawPredictionCol : optional
         As in `SparkLinearODMClassifier`, and so are all other Params.
     """

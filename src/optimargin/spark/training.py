@@ -15,11 +15,12 @@ import numpy as np
 from pyspark.sql import DataFrame
 
 from optimargin.engines import cluster
+from optimargin.engines.frames import KEPT
 from optimargin.engines.spark import SparkEngine
 from optimargin.memory import limit_in_bytes
 from optimargin.problem import Solution, Start, Stop
 from optimargin.solvers import placed
-from optimargin.solvers.on_parts import on_parts
+from optimargin.solvers.on_parts import ANYHOW, on_parts
 from optimargin.solvers.train import Machine
 from optimargin.spark.columns import Rows, prepared
 from optimargin.spark.params import TrainingParams
@@ -54,12 +55,15 @@ def trained(local: Any, dataset: DataFrame, stage: TrainingParams, learn: Learn)
 
 
 def _placed(rows: Rows, local: Any, stage: TrainingParams, session: Any) -> Any:
-    """The rows in their parts."""
+    """The rows in their parts; they stay where they are if the solver does not mind."""
+    how = local.partition
+    if not stage.isSet(stage.partition) and local.solver in ("auto", *ANYHOW):
+        how = KEPT
     try:
         return SparkEngine(session).place(
             rows.frame,
             local.n_partitions,
-            how=local.partition,
+            how=how,
             strata=local.n_strata,
             seed=seed_of(local),
             classes=len(rows.classes),
@@ -73,7 +77,7 @@ def _placed(rows: Rows, local: Any, stage: TrainingParams, session: Any) -> Any:
 def learn_linear(local: Any, shards: Any, stop: Stop) -> None:
     """Weights of features."""
     whole = shards.whole
-    solver = on_parts(local._solver(), whole.loss, seed_of(local), local._parting(), stop.tol)
+    solver = on_parts(local._solver(), whole, seed_of(local), local._parting(), stop.tol)
     starts = [Start()] * len(local.classes_)
     found = placed.linear(shards, solver, starts, stop)
     adopt(local, local._attributes(whole, found), found)
