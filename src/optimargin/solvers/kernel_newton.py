@@ -93,6 +93,7 @@ class KernelNewton:
         while True:
             yield point
             a, u = point.dual, point.margin
+            assert a is not None
             least, gap = min(least, point.primal), min(gap, point.primal - point.bound)
             if is_bold:  # a row on the wrong side of its piece rests for a step
                 pieces = pick(a * pieces >= 0.0, dual_step(losses, a, u, q))
