@@ -76,11 +76,12 @@ def pairs(frame: Any, names: Names, deal: Deal, lease: Lease) -> Any:
     return lease.run(lambda: chunks.repartitionById(deal.parts, "part").rdd)
 
 
-def blocks(frame: Any, names: Names, deal: Deal, lease: Lease, generation: int) -> Any:
-    """The blocks that partitions of the frame become where they are, joined where there are more.
+def blocks(frame: Any, names: Names, deal: Deal, lease: Lease, generation: int, most: int) -> Any:
+    """The blocks that partitions of the frame become where they are.
 
-    None where there are fewer of them than parts.  The number of a block is that of its partition,
-    which a column tells: a task that makes a few of them again is numbered otherwise.
+    None where there are fewer of them than parts; more than ``most`` are joined, to as many as
+    parts.  The number of a block is that of its partition, which a column tells: a task that makes
+    a few of them again is numbered otherwise.
     """
     from pyspark.sql import functions as F
 
@@ -94,7 +95,7 @@ def blocks(frame: Any, names: Names, deal: Deal, lease: Lease, generation: int) 
     count = plain.getNumPartitions()
     if count < deal.parts:
         return None
-    return plain if count == deal.parts else made(rows.coalesce(deal.parts))
+    return plain if count <= most else made(rows.coalesce(deal.parts))
 
 
 def _wanted(frame: Any, names: Names) -> list[Any]:

@@ -40,6 +40,8 @@ from optimargin.engines.sparkshards import SparkShards, Whole, make_shards
 from optimargin.kernels import Kernel, Linear
 from optimargin.problem import Problem
 
+_EACH = 4  # partitions of a frame for every core that stay apart
+
 
 class SparkEngine:
     """Apache Spark 4.
@@ -135,7 +137,7 @@ class SparkEngine:
         frame : DataFrame
             Its order of rows within partitions must be the same when Spark computes it again.
         n_partitions : int, optional
-            None means one for every core of the cluster.
+            None means one for every core of the cluster; of rows that are "kept", up to four.
         how : {"stratified", "random", "kmeans", "kmeans-strata", "kept"}
             The rule that gives every row its part: see `optimargin.partition`.  "kept" leaves
             rows in the partitions of the frame, joined where there are more than parts, and
@@ -170,7 +172,10 @@ class SparkEngine:
         shape = count, classes, dtype
         anchors = None
         if rule.how == frames.KEPT:
-            anchors = _kept(frame, names, frames.deal(frame, names, rule, shape, lease), lease)
+            # Partitions of unequal size are even for cores that take the next when done with one.
+            most = _EACH * count if n_partitions is None else count
+            deal = frames.deal(frame, names, rule, shape, lease)
+            anchors = _kept(frame, names, deal, lease, most)
             rule = rule._replace(how="random")
         if anchors is None:
             deal = frames.deal(frame, names, rule, shape, lease)
@@ -193,17 +198,19 @@ def _dealt(frame: Any, names: dealing.Names, deal: dealing.Deal, lease: Lease) -
     return Anchors(lease, source, range(deal.parts))
 
 
-def _kept(frame: Any, names: dealing.Names, deal: dealing.Deal, lease: Lease) -> Anchors | None:
+def _kept(
+    frame: Any, names: dealing.Names, deal: dealing.Deal, lease: Lease, most: int
+) -> Anchors | None:
     """Blocks of rows that stay where they are; None where the frame has too few partitions."""
     generation = lease.number()
-    made = frames.blocks(frame, names, deal, lease, generation)
+    made = frames.blocks(frame, names, deal, lease, generation, most)
     if made is None:
         return None
 
     def source(_: int, wanted: Sequence[int], held: list[Any]) -> Any:
         return cluster.selected(made, wanted).mapPartitions(dealing.told)
 
-    anchors = Anchors(lease, source, range(deal.parts))
+    anchors = Anchors(lease, source, range(made.getNumPartitions()))
     lease.own(anchors, "generation", generation)
     return anchors
 
