@@ -90,7 +90,7 @@ def test_the_summary_tells_rounds_bytes_and_status(model):
     summary = model.summary
     assert summary.status == "converged"
     assert summary.solver == "newton"
-    assert summary.rounds >= 2 * summary.iterations
+    assert summary.rounds >= summary.iterations  # one for each step that needs no other length
     assert summary.bytes > 0
     assert 0.0 < summary.secondsPerRound < 60.0
     assert summary.history["gap"][-1] == summary.dualGap
@@ -102,7 +102,7 @@ def test_other_losses_and_solvers(table):
     assert model.summary.dualGap <= 1e-3
     assert model.summary.objective == pytest.approx(local.objective_, rel=1.1e-3)
     assert type(model.toLocal()) is LinearSVMClassifier
-    assert model.summary.solver == "bqo"  # what "auto" is where a loss has kinks
+    assert model.summary.solver == "newton"  # what "auto" is where rows are many for each feature
 
 
 def test_weights_count_as_repetitions(table):
@@ -204,7 +204,7 @@ def test_sodm_leads_to_the_machine_of_all_rows(spark):
     assert own.gamma_ == pytest.approx(local.gamma_, rel=1e-12)
     assert own.objective_ == pytest.approx(local.objective_, rel=2e-4)
     assert own.dual_gap_ <= 1e-4
-    assert model.summary.iterations == 3  # 4, 2 and 1 parts
+    assert model.summary.iterations == 4  # 4, 2 and 1 parts, of which the last takes two steps
     np.testing.assert_array_equal(predicted(model, frame)[0], own.predict(points))
     np.testing.assert_allclose(
         own.decision_function(points), local.decision_function(points), atol=0.1
@@ -351,7 +351,7 @@ def test_bad_input_is_named(table, given, said):
 
 def test_names_of_columns_are_taken_as_spark_takes_them(table):
     frame = table.withColumnRenamed("a", "a.x").withColumn("s", F.struct("b", F.col("c") > 0))
-    stage = SparkLinearODMClassifier(nPartitions=2, maxIter=2, tol=0.1)
+    stage = SparkLinearODMClassifier(nPartitions=2, tol=0.1)
     model = stage.setFeaturesCol(["a.x", "B", "`a.x`", "s.b", "s.col2"]).fit(frame)
     assert model.numFeatures == 5
     weights = model.coefficients.ravel()
@@ -365,8 +365,8 @@ def test_names_of_columns_are_taken_as_spark_takes_them(table):
 
 
 def test_what_cannot_be_trained_is_said_before_work_begins(table):
-    with pytest.raises(ValueError, match="'newton' needs a loss with a slope everywhere"):
-        SparkLinearSVMClassifier(solver="newton")._settings()
+    with pytest.raises(ValueError, match="'tron' needs a loss with a slope everywhere"):
+        SparkLinearSVMClassifier(solver="tron")._settings()
 
 
 def test_unknown_params_are_named(spark):
