@@ -4,7 +4,7 @@ Protocol    one split of four fifths and a fifth (mnist has its own), float32 fe
 Settings    of each method and number of features from one grid of widths and costs (`plans`), by
             cross-validation on 6,000 training rows, then 30,000 where there are more, then all
             of them where there are many more; from coarse to fine, and uphill (`uphill`);
-            more than 4,000 features take the setting of the next number below, and a search has
+            more than 2,000 features take the setting of the next number below, and a search has
             at least five rows for each feature
 Time        of one fit on all training rows at that setting, on all cores, in a process of its
             own that is stopped after three times ``--limit`` seconds; and of the search, each step
@@ -28,7 +28,7 @@ from benchmarks.report import Table, say
 from benchmarks.timing import timed
 from benchmarks.trial import UNFINISHED, Rows, attempt
 
-_ENOUGH = 4000  # features at which a setting is chosen, at most
+_ENOUGH = 2000  # features at which a setting is chosen, at most
 _SHARE = 0.125  # of the time limit, for pipelines that take long whatever the setting
 _LONGER = 3.0  # times the limit, for the fit at the chosen setting
 _FEW = 300

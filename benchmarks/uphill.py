@@ -2,7 +2,8 @@
 
 Every second width and cost is tried on some of the rows; then the neighbours of the best, one
 step away on the fine grid, for as long as one is better.  The best few are where that begins on
-more rows, which want narrower kernels and larger costs: so the best is followed, not guessed.
+more rows, which want other widths and costs: so the best is followed, not guessed.  Of settings
+that differ from the best by less than half a standard error, the one of the least cost is chosen.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Found(NamedTuple):
 ONCE = (Rung(6_000, 3, 1),)
 TWICE = (Rung(6_000, 1, 4), Rung(30_000, 3, 1))
 THRICE = (Rung(6_000, 1, 4), Rung(30_000, 1, 2), Rung(10**9, 1, 1))
+_CHANCE = 0.5  # standard errors that say nothing
 _MANY, _VERY_MANY = 12_000, 50_000  # rows from which a second step pays, and a third
 
 
@@ -59,14 +61,23 @@ def search(grid: Mapping[Place, Setting], rows: Rows, limit: float) -> Found:
                 is_cut = True
                 break
             ahead = ahead or _untried(max(hits, key=hits.__getitem__), grid, hits)
-        left = sorted(hits, key=hits.__getitem__, reverse=True)[: rung.left]
+        left = _ranked(hits, sum(len(judged) for _, judged in folds))[: rung.left]
     return Found(grid[left[0]], fits, is_cut)
+
+
+def _ranked(hits: Mapping[Place, float], rows: int) -> list[Place]:
+    """Places, best first; but the first is the cheapest of those that are as good, up to chance."""
+    places = sorted(hits, key=hits.__getitem__, reverse=True)
+    most = hits[places[0]]
+    chance = _CHANCE * (most * (1.0 - most / rows)) ** 0.5
+    first = min((place for place in places if hits[place] >= most - chance), key=lambda p: p[0])
+    return [first, *(place for place in places if place != first)]
 
 
 def _untried(
     place: Place, grid: Mapping[Place, Setting], hits: Mapping[Place, float]
 ) -> list[Place]:
-    """A neighbour that was not tried: first those of larger cost, narrower, of another shape."""
-    steps = [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, -1), (-1, 0, 0), (0, -1, 0)]
+    """A neighbour that was not tried: first those of less cost, narrower, of another shape."""
+    steps = [(-1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, -1), (1, 0, 0), (0, -1, 0)]
     near = [(place[0] + a, place[1] + b, place[2] + c) for a, b, c in steps]
     return [other for other in near if other in grid and other not in hits][:1]
