@@ -79,7 +79,7 @@ CASES = (
         ("covtype",),
         (1000,),
         (Goal(1.0, 0.90),),
-        alone=(4000, 7000),
+        alone=(2000, 4000, 7000),
         positive=1,
         is_beyond_svc=True,
     ),
