@@ -3,12 +3,12 @@
 Protocol    one split of four fifths and a fifth (mnist has its own), float32 features in [0, 1]
 Settings    of each method and number of features from one grid of widths and costs (`plans`), by
             cross-validation on 6,000 training rows, then 30,000 where there are more, then all
-            of them where there are many more; from coarse to fine, and uphill (`uphill`);
-            more than 2,000 features take the setting of the next number below, and a search has
-            at least five rows for each feature
+            of them where there are many more; from coarse to fine, and uphill (`uphill`); with
+            more features from where that with fewer ended; more than 2,000 features take the
+            setting of the next number below, and a search has at least five rows for each
 Time        of one fit on all training rows at that setting, on all cores, in a process of its
-            own that is stopped after three times ``--limit`` seconds; and of the search, each step
-            of which begins no fit after that limit; the two pipelines have an eighth of both
+            own that is stopped after 15 times ``--limit`` seconds; and of the search, each step of
+            which begins no fit after that limit; the two pipelines have a fortieth and an eighth
 Growth      see `growth`
 """
 
@@ -30,7 +30,7 @@ from benchmarks.trial import UNFINISHED, Rows, attempt
 
 _ENOUGH = 2000  # features at which a setting is chosen, at most
 _SHARE = 0.125  # of the time limit, for pipelines that take long whatever the setting
-_LONGER = 3.0  # times the limit, for the fit at the chosen setting
+_LONGER, _LONGER_SHARE = 15.0, 0.375  # times the limit, for the fit at the chosen setting
 _FEW = 300
 
 
@@ -76,7 +76,7 @@ def _records(case: Case, kept: Kept, options: Options) -> Iterator[Record]:
                 for r in kept.records
                 if (r["data"], r["method"]) == (name, method) and r["size"] < size
             ]
-            known = smaller[-1] if smaller and size > _ENOUGH else None
+            known = max(smaller, key=lambda r: r["size"]) if smaller else None
             try:
                 kept.add({**head, **measure(method, size, rows, options, known)})
             except NotInstalled:
@@ -96,22 +96,30 @@ def _jobs(case: Case, peers: bool) -> list[tuple[str, int]]:
 def measure(
     method: str, size: int, rows: Rows, options: Options, known: Record | None = None
 ) -> Record:
-    """The search and the fit of one method; no search where a setting is ``known``."""
+    """The search and the fit of one method.
+
+    The search begins where that with fewer features ended, if such a one is ``known``.
+    """
     unit = 1.0 / (rows.A.shape[1] * float(rows.A.var(dtype=np.float64)))
     grid = plans.grid(method, size, unit, options.quick)
-    limit = options.limit * (_SHARE if method in (plans.PIPELINE, plans.SNAP) else 1.0)
+    is_slow = method in (plans.PIPELINE, plans.SNAP)
+    limit = options.limit * (_SHARE if is_slow else 1.0)
+    patience = options.limit * (_LONGER_SHARE if is_slow else _LONGER)
     head: Record
-    if known is None:
+    start = known and next(k for k, s in grid.items() if s.words == known["chosen"])
+    if start is None or size <= _ENOUGH:
         few = next(iter(grid.values())).make(_FEW)
         timed(partial(few.fit, rows.A[:_FEW], rows.a[:_FEW]))  # compiled before the clock starts
-        seconds, (chosen, fits, is_cut) = timed(partial(uphill.search, grid, rows, limit))
-        head = {"chosen": chosen.words, "search": seconds, "fits": fits, "is_cut": is_cut}
+        seconds, found = timed(partial(uphill.search, grid, rows, limit, start))
+        chosen = found.setting
+        head = {"chosen": chosen.words, "search": seconds, "fits": found.fits}
+        head["is_cut"] = found.is_cut
     else:
-        chosen = next(s for s in grid.values() if s.words == known["chosen"])
+        chosen = grid[start]
         head = {key: known[key] for key in ("chosen", "search", "fits", "is_cut")}
-    found = attempt(chosen.make, rows, options.repeats, _LONGER * limit)
-    say(f"  {chosen.words}: {found}")
-    return {**head, **found}
+    fitted = attempt(chosen.make, rows, options.repeats, patience)
+    say(f"  {chosen.words}: {fitted}")
+    return {**head, **fitted}
 
 
 def _methods(found: dict[Case, list[Record]], options: Options) -> Table:
@@ -125,7 +133,7 @@ def _methods(found: dict[Case, list[Record]], options: Options) -> Table:
     note = (
         "Seconds of the fit on all training rows at the chosen setting, the best of up to"
         f" {options.repeats} where it is short; stopped at {_LONGER * options.limit:g} s, Nystroem"
-        f" + LinearSVC and Snap ML at {_SHARE * _LONGER * options.limit:g} s. Search: seconds to"
+        f" + LinearSVC and Snap ML at {_LONGER_SHARE * options.limit:g} s. Search: seconds to"
         f" choose among the settings; a step of it that took {options.limit:g} s (theirs"
         f" {_SHARE * options.limit:g} s) is cut."
         " Peak: what the fit adds to the process."
